@@ -1,0 +1,1 @@
+"""Reproducible deployments of language models served with SGLang."""
