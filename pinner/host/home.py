@@ -1,0 +1,62 @@
+"""Where pinner keeps its state: $PINNER_HOME, by default the platform's directory for user data.
+
+Owns the names below that directory. Everything but records/ can be deleted and comes back.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+class Home(msgspec.Struct, frozen=True):
+    """The state directory; the properties name what lies in it, without making it."""
+
+    root: Path
+
+    @property
+    def mirrors(self) -> Path:
+        """Bare git mirrors, one a repository."""
+        return self.root / "mirrors"
+
+    @property
+    def workspaces(self) -> Path:
+        """Built workspaces, each named by the digest of what went into it."""
+        return self.root / "workspaces"
+
+    @property
+    def runs(self) -> Path:
+        """One directory for each launched server."""
+        return self.root / "runs"
+
+    @property
+    def digests(self) -> Path:
+        """The memory of file digests, an SQLite database that may be deleted at any time."""
+        return self.root / "digests.sqlite"
+
+    @property
+    def downloads(self) -> Path:
+        """uv's cache; pinner's own, so that a file edited elsewhere can never enter a workspace."""
+        return self.root / "downloads"
+
+    @property
+    def config(self) -> Path:
+        """Settings of this site: index-url and find-links."""
+        return self.root / "config.toml"
+
+    @property
+    def logs(self) -> Path:
+        """Reports of bugs in pinner itself."""
+        return self.root / "logs"
+
+
+def home(environ: dict[str, str] | None = None) -> Home:
+    """The state directory that $PINNER_HOME names, or the platform's default."""
+    given = (os.environ if environ is None else environ).get("PINNER_HOME")
+    if given:
+        return Home(Path(given).expanduser().absolute())
+    import platformdirs  # noqa: PLC0415  # only where the default is wanted
+
+    return Home(platformdirs.user_data_path("pinner", appauthor=False))

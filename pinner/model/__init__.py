@@ -1,0 +1,1 @@
+"""What manifests, locks, observations and drift are: frozen types, no clock, no disk, no network."""

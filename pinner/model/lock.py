@@ -1,0 +1,151 @@
+"""The lock: every pin as typed and frozen data.
+
+Owns the format of NAME.lock. Must not read files or judge the machine; pinner/deploy/load.py reads it,
+pinner/deploy/resolve.py makes it. The distributions of a resolved environment stand in pylock.NAME.toml
+(PEP 751); the lock holds that file's digest.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+FORMAT = 1
+# The oldest pinner that reads this format; an older one names it in its refusal.
+READS_FORMAT = "0.1.0"
+
+# Placeholders in a locked argument list; `up` puts the paths of this machine in their place.
+MODEL_PLACEHOLDER = "{model}"
+DRAFT_PLACEHOLDER = "{draft}"
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab", kw_only=True):
+    """Base of every table of the lock."""
+
+
+class FilePin(Part, frozen=True, kw_only=True):
+    """One file: path below its directory, size in bytes, `sha256:<hex>`."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class PatchPin(Part, frozen=True, kw_only=True):
+    """A patch as written in the manifest, with its digest."""
+
+    file: str
+    sha256: str
+
+
+class SourcePin(Part, frozen=True, kw_only=True):
+    """The engine's code.
+
+    `type` is "git" (pinner checks it out), "path" (a checkout in place) or "package".
+    git and path: `commit` and `tree` are full ids; `wish` is what the manifest asked for.
+    git with patches: `patched-tree` is the tree that results.
+    path: `differs` maps files whose bytes are not those of the commit's tree to "<mode> <blob id>", or
+    "deleted"; files that only the checkout has are listed too where the interpreter could import them.
+    package: `name` and `version`; its hashes stand in the pylock.
+    """
+
+    type: str
+    url: str | None = None
+    path: str | None = None
+    wish: str | None = None
+    commit: str | None = None
+    tree: str | None = None
+    patched_tree: str | None = None
+    subdirectory: str = ""
+    name: str | None = None
+    version: str | None = None
+    differs: dict[str, str] = {}
+
+
+class EnginePin(Part, frozen=True, kw_only=True):
+    """Source, patches and the full argument list (after the interpreter) with placeholders for paths."""
+
+    kind: str
+    source: SourcePin
+    patches: tuple[PatchPin, ...] = ()
+    hot_paths: tuple[str, ...] = ()
+    argv: tuple[str, ...]
+
+
+class DistributionPin(Part, frozen=True, kw_only=True):
+    """A distribution of an environment in place.
+
+    `content` is the digest of all its installed files but byte code; `edited` are the files whose bytes
+    do not match the distribution's own RECORD, with their sha256 (or "missing").
+    """
+
+    name: str
+    version: str
+    content: str
+    edited: dict[str, str] = {}
+
+
+class PythonPin(Part, frozen=True, kw_only=True):
+    """The Python environment.
+
+    `version` is the minor version, `patch-level` what was used when locking (recorded, not demanded).
+    Resolved: `pylock` is the digest of pylock.NAME.toml, `exclude-newer` and `indexes` as in the manifest,
+    without credentials. In place: `path`, `distributions`, and `loose`, the files below site-packages that
+    belong to no distribution.
+    """
+
+    version: str
+    patch_level: str
+    pylock: str | None = None
+    exclude_newer: str | None = None
+    indexes: tuple[str, ...] = ()
+    path: str | None = None
+    distributions: tuple[DistributionPin, ...] = ()
+    loose: dict[str, str] = {}
+
+
+class WeightsPin(Part, frozen=True, kw_only=True):
+    """A model or draft directory with every file."""
+
+    path: str
+    files: tuple[FilePin, ...]
+
+
+class DraftPin(WeightsPin, frozen=True, kw_only=True):
+    """The draft's files and how speculation uses it."""
+
+    algorithm: str
+    num_steps: int | None = None
+    eagle_topk: int | None = None
+    num_draft_tokens: int | None = None
+
+
+class EnvironmentPin(Part, frozen=True, kw_only=True):
+    """The engine's environment: values as the process sees them, and names of what is passed through."""
+
+    set: dict[str, str] = {}
+    secret: dict[str, str] = {}
+    site: dict[str, str] = {}
+
+
+class ServePin(Part, frozen=True, kw_only=True):
+    """Where the server listens, and its timeouts in seconds."""
+
+    host: str
+    port: int
+    start_timeout_s: float
+    generate_timeout_s: float
+    stop_timeout_s: float
+
+
+class Lock(Part, frozen=True, kw_only=True):
+    """A whole lock. `manifest` is the digest of the manifest's data, comments and order left out."""
+
+    version: int
+    requires_pinner: str
+    manifest: str
+    engine: EnginePin
+    python: PythonPin
+    model: WeightsPin
+    draft: DraftPin | None = None
+    env: EnvironmentPin
+    serve: ServePin

@@ -1,0 +1,97 @@
+"""The protocol of a probe and what a probe is given to look at.
+
+A probe is a module that knows one aspect of a deployment. It has five parts: `pin`, `observe`, `observe_live`,
+`compare` and `capture`; a part that does not apply returns None and its docstring says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from pinner.host.digest import DigestMemory
+from pinner.host.home import Home
+from pinner.host.procfs import ProcessInfo
+from pinner.model.facts import Difference, Observation
+from pinner.model.lock import Lock
+from pinner.model.manifest import Manifest
+
+Judgement = tuple[tuple[Difference, ...], tuple[Difference, ...]]
+
+
+class Workspace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a lock has been materialized.
+
+    `root` is the workspace directory, `tree` the engine's tree (None for a package or a checkout in place: see
+    `checkout`), `env` the virtual environment and `python` its interpreter, `seal` what was built, by digest.
+    """
+
+    root: Path
+    tree: Path | None
+    checkout: Path | None
+    env: Path
+    python: Path
+    seal: Path
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pin` starts from: the manifest, the directory its relative paths start from, the previous lock."""
+
+    manifest: Manifest
+    directory: Path
+    home: Home
+    memory: DigestMemory
+    previous: Lock | None = None
+    upgrade: bool = False
+    say: Callable[[str], None] = lambda _line: None
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check looks at: the lock, where it lies, what was built from it, and how hard to look.
+
+    `deep` re-reads every byte; otherwise a remembered digest serves while the file's identity is unchanged.
+    """
+
+    lock: Lock
+    directory: Path
+    home: Home
+    memory: DigestMemory
+    workspace: Workspace | None
+    deep: bool = False
+
+
+class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as a live check sees it: its processes, the main one first, and what it was launched with.
+
+    `environ` gives a process's environment or the reason why it cannot be read.
+    """
+
+    scene: Scene
+    processes: Sequence[ProcessInfo]
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    environ: Callable[[int], Any]
+
+
+class Probe(Protocol):
+    """One aspect. A module with these names satisfies it; pinner/probes/__init__.py lists them."""
+
+    NAME: str
+
+    def pin(self, wish: Wish) -> Any:
+        """The part of the lock that this probe owns, resolved from the manifest (None: nothing to pin)."""
+
+    def observe(self, scene: Scene) -> Observation | None:
+        """What is on the machine now, nothing running being looked at. No network, no side effects."""
+
+    def observe_live(self, live: LiveScene) -> Observation | None:
+        """What the processes of a run show."""
+
+    def compare(self, lock: Lock, observation: Observation) -> Judgement:
+        """Pure: (differences, unknown), pinned before observed."""
+
+    def capture(self, scene: Scene) -> Any:
+        """The pins that a machine or running server as it is would have; for `adopt`, `lock --capture`."""
