@@ -11,17 +11,30 @@ import msgspec
 
 from pinner.deploy import check as checking
 from pinner.deploy.environment import argv_here, launch_environment
-from pinner.deploy.load import data_digest
-from pinner.deploy.running import Run, run_directory
+from pinner.deploy.load import Deployment, data_digest
+from pinner.deploy.running import Run, live_run, run_directory
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import engine_for
 from pinner.errors import OperationFailed
 from pinner.host import procfs, runs
 from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
-from pinner.model.facts import Difference, Drift
+from pinner.model.facts import Difference, Drift, Override, accept
+from pinner.model.lock import Lock
 from pinner.probes import PROBES
 from pinner.probes.base import LiveScene, Scene, Workspace
+
+
+def check_all(
+    deployment: Deployment, lock: Lock, home: Home, *, deep: bool, overrides: tuple[Override, ...]
+) -> Drift:
+    """What `pinner check` answers: drift at rest and, if the deployment is up, of its processes."""
+    scene = checking.scene_for(deployment, lock, home, deep=deep)
+    parts = [checking.check(scene)]
+    run = live_run(home, deployment.key)
+    if run is not None:
+        parts.append(check_live(run, scene, home))
+    return accept(checking.joined(parts), overrides)
 
 
 def check_live(run: Run, scene: Scene, home: Home) -> Drift:

@@ -194,6 +194,21 @@ def down(run: Run, home: Home, *, force: bool = False) -> Stopped:
     )
 
 
+def down_all(text: str, home: Home, *, force: bool = False) -> Stopped:
+    """Stop what a command line names: one run, or every run of a manifest that has left something alive."""
+    run = find_run(text, home)
+    if run is None:
+        return Stopped(run=None, already=True, forced=False, survivors=())
+    others = [] if run.run == text else leftovers(home, run.deployment)
+    results = [down(item, home, force=force) for item in dict.fromkeys([run, *others])]
+    return Stopped(
+        run=run.run,
+        already=all(result.already for result in results),
+        forced=any(result.forced for result in results),
+        survivors=tuple(survivor for result in results for survivor in result.survivors),
+    )
+
+
 def log_tail(directory: Path, lines: int) -> list[str]:
     """The last lines of the engine's log."""
     try:
