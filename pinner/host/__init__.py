@@ -1,0 +1,1 @@
+"""Everything that touches the machine, one effect a module."""
