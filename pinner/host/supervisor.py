@@ -118,9 +118,7 @@ class Supervisor:
         if said:
             return "; ".join(said)
         one = kin.stat(self.pid)  # not reaped yet, so this is the engine and nobody else
-        self.state.update(
-            status="running", server={"pid": self.pid, "start_ticks": one.start_ticks if one else 0}
-        )
+        self.state.update(status="running", server={"pid": self.pid, "start_ticks": one.start_ticks if one else 0})
         self.save()
         return None
 
@@ -168,8 +166,7 @@ class Supervisor:
             killed.update(left)
             time.sleep(pause)
         survivors = [
-            {"pid": pid, "name": one.name, "start_ticks": one.start_ticks}
-            for pid, one in sorted(left.items())
+            {"pid": pid, "name": one.name, "start_ticks": one.start_ticks} for pid, one in sorted(left.items())
         ]
         self.cgroup.remove()
         if self.state["status"] != "failed":
