@@ -5,7 +5,6 @@ Typer declarations only. Verbs are imported where they are called, so that `--ve
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -15,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from pinner import __version__
-from pinner.errors import ExitCode, PinnerError, UsageError
+from pinner.errors import ExitCode, UsageError
 
 app = typer.Typer(
     name="pinner",
@@ -50,30 +49,21 @@ ReasonOption = Annotated[list[str], typer.Option("--reason", metavar="TEXT", hel
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code; the only way in, also for tests."""
     argv = sys.argv[1:] if argv is None else argv
+    _reached.clear()
     try:
         app(args=_with_upgrade_value(argv), prog_name="pinner")
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else ExitCode.OK if stop.code is None else ExitCode.INVALID
-        if code == ExitCode.INVALID and "json" in argv and not _Answered.yes:
-            _print_usage_envelope(argv)
+        if code == ExitCode.INVALID and not _reached:
+            from pinner.command import reject
+
+            reject(argv)
         return int(code)
-    finally:
-        _Answered.yes = False
     return ExitCode.OK
 
 
-class _Answered:
-    """Whether the command has printed its envelope; a line that Typer rejects never gets that far."""
-
-    yes = False
-
-
-def _print_usage_envelope(argv: list[str]) -> None:
-    from pinner.render import Output
-
-    command = next((word for word in argv if not word.startswith("-")), "")
-    error = UsageError("the command line could not be understood; the message is on stderr")
-    Output(command, as_json=True).envelope(ExitCode.INVALID, {}, [error])
+# The verbs of this command line that were reached: none where Typer rejects it.
+_reached: list[str] = []
 
 
 def _with_upgrade_value(argv: list[str]) -> list[str]:
@@ -87,39 +77,10 @@ def _with_upgrade_value(argv: list[str]) -> list[str]:
 
 
 def _verb(command: str, form: Format, call: Callable[[Any], ExitCode]) -> NoReturn:
-    """Run a verb's body with an Output; every way in which it can end becomes an exit code."""
-    from pinner.render import Output
+    from pinner.command import run_verb
 
-    signal.signal(signal.SIGTERM, _interrupt)
-    output = Output(command, as_json=form is Format.JSON)
-    _Answered.yes = True
-    try:
-        code = call(output)
-    except PinnerError as error:
-        output.error(error)
-        output.envelope(error.exit_code, {}, [error])
-        code = error.exit_code
-    except KeyboardInterrupt:
-        interrupted = PinnerError("interrupted; nothing half done remains")
-        output.error(interrupted)
-        output.envelope(ExitCode.INTERRUPTED, {}, [interrupted])
-        code = ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone, as with `| head`; there is nobody left to tell.
-        sys.stdout = None  # type: ignore[assignment]
-        code = ExitCode.FAILED
-    except Exception as error:  # the last line of defence: a bug, and it says so
-        from pinner.bug import report
-
-        bug = report(command, error)
-        output.error(bug)
-        output.envelope(ExitCode.BUG, {}, [bug])
-        code = ExitCode.BUG
-    raise typer.Exit(int(code))
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+    _reached.append(command)
+    raise typer.Exit(int(run_verb(command, form is Format.JSON, call)))
 
 
 def _version(value: bool) -> None:
