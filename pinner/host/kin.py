@@ -19,7 +19,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 class Stat:
@@ -54,7 +54,12 @@ def stat(pid: int, proc: str = "/proc") -> Stat | None:
 
 def living(proc: str = "/proc") -> dict[int, Stat]:
     """Every process that this one can see and that is not dead. OSError without a /proc."""
-    seen = ((int(name), stat(int(name), proc)) for name in os.listdir(proc) if name.isdigit())
+    return still_living((int(name) for name in os.listdir(proc) if name.isdigit()), proc)
+
+
+def still_living(pids: Iterable[int], proc: str = "/proc") -> dict[int, Stat]:
+    """Those of the processes that are there and not dead."""
+    seen = ((pid, stat(pid, proc)) for pid in pids)
     return {pid: one for pid, one in seen if one is not None and not one.dead}
 
 

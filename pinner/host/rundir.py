@@ -74,7 +74,8 @@ def replace_state(run_dir: str, value: dict[str, Any]) -> None:
 
     OSError when the disk does not take it; the old one stays then.
     """
-    beside = f"{run_dir}/{STATE}.{os.getpid()}"
+    # One name is enough, since only one may write; what a kill leaves is overwritten by the next.
+    beside = f"{run_dir}/{STATE}.new"
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "w", encoding="ascii") as file:

@@ -86,7 +86,9 @@ def start(run_dir: Path, spec: LaunchSpec) -> RunState:
             spec_out.close()
             ready_in.close()
             with contextlib.suppress(BrokenPipeError):  # it ended: the answer, or the lack of it, says so
-                spec_in.write(encode(spec))
+                rest = memoryview(encode(spec))
+                while rest:
+                    rest = rest[spec_in.write(rest) :]
                 spec_in.close()
             answer = ready_out.read()
         except BaseException:

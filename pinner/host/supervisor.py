@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # Seconds until the sweep gives up on what SIGKILL does not end (a driver call that hangs, state D).
 SWEEP_S = 30.0
 # Seconds between looks at the process tree: from dense, while the engine starts, to sparse.
-SNAPSHOT_FIRST_S, SNAPSHOT_LAST_S = 0.2, 60.0
+SNAPSHOT_FIRST_S, SNAPSHOT_LAST_S = 0.02, 60.0
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _HANDLED = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD}
@@ -118,7 +118,8 @@ class Supervisor:
         if said:
             return "; ".join(said)
         one = kin.stat(self.pid)  # not reaped yet, so this is the engine and nobody else
-        self.state.update(status="running", server={"pid": self.pid, "start_ticks": one.start_ticks if one else 0})
+        self.state["server"] = {"pid": self.pid, "start_ticks": one.start_ticks if one else 0}
+        self.state["status"] = "running"
         self.save()
         return None
 
@@ -165,9 +166,7 @@ class Supervisor:
             pause = 0.0 if left.keys() - killed else min(pause + 0.001, 0.02)
             killed.update(left)
             time.sleep(pause)
-        survivors = [
-            {"pid": pid, "name": one.name, "start_ticks": one.start_ticks} for pid, one in sorted(left.items())
-        ]
+        survivors = [(pid, one.name, one.start_ticks) for pid, one in sorted(left.items())]
         self.cgroup.remove()
         if self.state["status"] != "failed":
             self.state["status"] = "exited"
@@ -176,24 +175,14 @@ class Supervisor:
             exit_code=self.exit_code if self.state["error"] is None else None,
             forced=forced,
             killed=len(killed - left.keys()),
-            survivors=survivors,
+            survivors=[dict(zip(("pid", "name", "start_ticks"), one, strict=True)) for one in survivors],
             clean=not survivors,
         )
 
     def _living(self, childless: bool) -> dict[int, kin.Stat]:
-        found: dict[int, kin.Stat] = {}
-        if not childless:
-            # Children first: one small file, fast enough to catch what forks and exits in a loop.
-            for pid in kin.children():
-                one = kin.stat(pid)
-                if one is not None and not one.dead:
-                    found[pid] = one
-            if not found:
-                found = self._below_me()
-        for pid in self.cgroup.members():
-            one = kin.stat(pid)
-            if one is not None and not one.dead:
-                found[pid] = one
+        # Children first: one small file, fast enough to catch what forks and exits in a loop.
+        found = {} if childless else kin.still_living(kin.children()) or self._below_me()
+        found.update(kin.still_living(self.cgroup.members()))
         return found
 
     @staticmethod
@@ -220,7 +209,7 @@ class Supervisor:
             try:
                 self.save()
             except OSError as error:
-                print(f"state.json: {error.strerror}", file=sys.stderr)  # noqa: T201  the supervisor's log
+                _log(f"state.json: {error.strerror}")
 
 
 def _become_engine(
@@ -339,8 +328,12 @@ def main(words: list[str]) -> int:
     return one.exit_code if one.exit_code >= 0 else 128 - one.exit_code
 
 
+def _log(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201  supervisor.log
+
+
 def _refuse(ready: int | None, why: str) -> int:
-    print(why, file=sys.stderr)  # noqa: T201  the supervisor's log
+    _log(why)
     _tell(ready, {"ok": False, "error": why})
     return 3
 

@@ -183,6 +183,7 @@ def test_the_engine_starts_from_a_clean_slate(run: Run, monkeypatch: pytest.Monk
         "NOT_UTF8": b"\xff\xfe".decode("utf-8", "surrogateescape"),
         "EMPTY": "",
         "ONE": "1",
+        **{f"LONG_{number}": "x" * 100_000 for number in range(5)},
     }
     monkeypatch.setenv("NCCL_ALGO", "from-the-shell")
     monkeypatch.setenv("LC_ALL", "C")
@@ -393,7 +394,7 @@ def test_a_namesake_survives(run: Run, cgroup: bool) -> None:
 
 def test_a_reused_pid_is_not_signalled(run: Run) -> None:
     """The supervisor is dead and its numbers belong to others now; both are left alone."""
-    run.start()
+    run.start(cgroup=False)
     run.kill_supervisor()
     wait_for(lambda: not alive(run.engine["pid"]))
     with subprocess.Popen(["sleep", "600"]) as other:
@@ -427,7 +428,7 @@ def test_a_run_elsewhere_is_never_signalled(run: Run, change: dict[str, Any]) ->
 
 
 def test_after_a_reboot_there_is_nothing_to_do(run: Run) -> None:
-    run.start()
+    run.start(cgroup=False)
     run.kill_supervisor()
     run.edit_state(boot_id="an earlier one")
     assert runs.survivors(run.dir) == []
