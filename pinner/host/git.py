@@ -103,7 +103,7 @@ def environment(*, transport: bool = False) -> dict[str, str]:
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_GRAFT_FILE": os.devnull,
+        "GIT_GRAFT_FILE": f"{_NOWHERE}/grafts",
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_PAGER": "cat",

@@ -10,7 +10,8 @@ import re
 
 import msgspec
 
-from pinner.host.git import Git
+from pinner.errors import CommandFailed
+from pinner.host.git import Git, error_text
 
 SHORT = 10
 
@@ -49,10 +50,25 @@ def tree_entries(git: Git, tree: str) -> dict[str, str]:
 
 def peel(git: Git, name: str) -> tuple[str, str] | None:
     """(commit, tree) that a full id or full reference name leads to; None if the repository lacks it."""
-    lines = git.run("cat-file", "--batch-check", input=f"{name}^{{commit}}\n{name}^{{tree}}\n".encode()).stdout
-    answers = [line.split() for line in lines.decode().splitlines()]
-    ids = [answer[0] for answer in answers if len(answer) == 3 and answer[1] in ("commit", "tree")]
+    rows = _asked(git, f"{name}^{{commit}}", f"{name}^{{tree}}")
+    ids = [row[0] for row in rows if len(row) == 3 and row[1] in ("commit", "tree")]
     return (ids[0], ids[1]) if len(ids) == 2 else None
+
+
+def kind(git: Git, name: str) -> str | None:
+    """What kind of object an id names; None if the repository lacks it."""
+    rows = _asked(git, name)
+    return rows[0][1] if rows and len(rows[0]) == 3 else None
+
+
+def _asked(git: Git, *names: str) -> list[list[str]]:
+    """The rows "<id> <kind> <size>" of `git cat-file`, another row for what is missing."""
+    question = "".join(f"{name}\n" for name in names).encode()
+    answer = git.run("cat-file", "--batch-check", input=question, check=False)
+    # A partial repository would fetch what it lacks, which is off, and gives up instead.
+    if answer.code != 0 and b"from promisor remote" not in answer.stderr:
+        raise CommandFailed(("git", "cat-file"), answer.code, error_text(answer))
+    return [line.split() for line in answer.stdout.decode("utf-8", "replace").splitlines()]
 
 
 def commits_beginning(git: Git, prefix: str) -> list[str]:

@@ -165,8 +165,7 @@ class Mirror(msgspec.Struct, frozen=True):
         return [row[1] for row in rows if row[0] == wanted and not row[1].endswith("^{}") and row[1] != "HEAD"]
 
     def _refuse_other_objects(self, wanted: str) -> None:
-        answer = self.git.run("cat-file", "--batch-check=%(objecttype)", input=f"{wanted}\n".encode()).stdout
-        kind = answer.decode().strip()
+        kind = history.kind(self.git, wanted)
         if kind in ("tree", "blob"):
             raise ManifestError(f"{wanted} is a {kind}, not a commit")
 
