@@ -1,0 +1,254 @@
+"""The directories of a tree: what was remembered of them, and what they hold now.
+
+Owns listing and the comparison of stat values. Must not open a file (host/hashing.py does) nor know where
+directories are remembered (host/snapshot.py does).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from pinner.host.hashing import Identity, identity, is_settled, new_hash, reason_of
+from pinner.host.parallel import Send, can_fork, run_forked, worker_count
+from pinner.model.facts import Unknown
+
+# The letter before each remembered digest, and git's spelling of the mode; the last three are never opened.
+MODES = {b"r": "100644", b"x": "100755", b"l": "120000", b"p": "fifo", b"s": "socket", b"d": "device"}
+NOT_KNOWN = b"?"
+
+_FORK_FROM = 4_000  # files; below it a fork costs more than it saves
+_STAT_WORKERS = 4
+_RECORD = 6 * 8  # bytes of one packed identity
+_UNSETTLED = bytes(_RECORD)
+
+
+class Scope(NamedTuple):
+    """What of a tree is looked at and how it is named.
+
+    `algorithm`: "sha256", or "git" for blob ids as `git ls-tree -r` gives them. `exclude`: names of
+    directories left out wherever they stand; ".git" also stands for the file of that name in a linked
+    worktree.
+    `skip_environments`: leave out nested virtual environments (directories with a pyvenv.cfg).
+    """
+
+    algorithm: str = "sha256"
+    exclude: frozenset[str] = frozenset()
+    skip_environments: bool = False
+
+
+class Directory(msgspec.Struct, array_like=True):
+    """One directory, its `path` relative to the root.
+
+    `stats` are the packed identities of itself and then of each name: zeros, which match nothing, for what
+    was too young to be trusted. `entries` hold for each name the letter of its mode and its digest.
+    """
+
+    path: bytes
+    names: list[bytes]
+    stats: bytes
+    entries: list[bytes]
+
+    def remembered(self) -> dict[bytes, tuple[bytes, bytes]]:
+        """(packed identity, entry) by name."""
+        records = (self.stats[at : at + _RECORD] for at in range(_RECORD, len(self.stats), _RECORD))
+        return dict(zip(self.names, zip(records, self.entries, strict=True), strict=True))
+
+    def put_identities(self, seen: dict[int, Identity]) -> None:
+        """Note the identities of files, by index, once their bytes have been read."""
+        stats = bytearray(self.stats)
+        for index, one in seen.items():
+            start = _RECORD * (index + 1)
+            stats[start : start + _RECORD] = pack([one])
+        self.stats = bytes(stats)
+
+
+class Listing(NamedTuple):
+    """The directories of a tree as they are now.
+
+    `to_hash` are the files whose bytes must be read, as (index of the directory, index of the name, size in
+    bytes). `unknown` has reasons by path.
+    """
+
+    directories: list[Directory]
+    to_hash: list[tuple[int, int, int]]
+    unknown: dict[bytes, Unknown]
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    """A path below the root."""
+    return directory + b"/" + name if directory else name
+
+
+def pack(values: Iterable[Identity]) -> bytes:
+    """Identities as 64-bit integers, for comparison only."""
+    flat = list(chain.from_iterable(values))
+    try:
+        return array("q", flat).tobytes()
+    except OverflowError:
+        # Some file systems use the top bit of the inode number.
+        return array("Q", [value % (1 << 64) for value in flat]).tobytes()
+
+
+def settled(seen: Identity, moment_ns: int) -> bytes:
+    """The packed identity of what was read at a moment, or zeros where it does not vouch for the bytes."""
+    return pack([seen]) if is_settled(seen, moment_ns) else _UNSETTLED
+
+
+def stale(root: bytes, directories: Sequence[Directory]) -> set[bytes]:
+    """Paths of the directories that are not, or hold a file that is not, as remembered. One lstat each."""
+    count = sum(len(directory.names) for directory in directories)
+    workers = min(worker_count(), _STAT_WORKERS)
+    if count < _FORK_FROM or workers < 2 or not can_fork():
+        return {directory.path for directory in directories if _is_stale(root, directory, enter=False)}
+    shares = _even_shares(directories, count, workers)
+    found: set[bytes] = set()
+
+    def job(share: Sequence[Directory]) -> Callable[[Send], None]:
+        def work(send: Send) -> None:
+            send(msgspec.msgpack.encode([one.path for one in share if _is_stale(root, one, enter=True)]))
+
+        return work
+
+    def on_message(message: bytes) -> None:
+        found.update(msgspec.msgpack.decode(message, type=list[bytes]))
+
+    for share, is_finished in zip(
+        shares, run_forked([job(share) for share in shares], on_message), strict=True
+    ):
+        if not is_finished:
+            found.update(directory.path for directory in share)
+    return found
+
+
+def _even_shares(directories: Sequence[Directory], count: int, workers: int) -> list[Sequence[Directory]]:
+    """Runs of neighbours, found faster than scattered ones, with about as many files each."""
+    shares: list[Sequence[Directory]] = []
+    start = total = 0
+    for index, directory in enumerate(directories):
+        total += len(directory.names)
+        if total * workers >= count * (len(shares) + 1):
+            shares.append(directories[start : index + 1])
+            start = index + 1
+    if start < len(directories):
+        shares.append(directories[start:])
+    return shares
+
+
+def _is_stale(root: bytes, directory: Directory, *, enter: bool) -> bool:
+    """`enter`: this process may change its working directory, which makes each lookup shorter."""
+    path = join(root, directory.path) if directory.path else root
+    lstat = os.lstat
+    try:
+        own = identity(lstat(path))
+        if enter:
+            os.chdir(path)
+            names: Iterable[bytes] = directory.names
+        else:
+            prefix = path + b"/"
+            names = [prefix + name for name in directory.names]
+        return pack([own, *map(identity, map(lstat, names))]) != directory.stats
+    except OSError:
+        return True
+
+
+class Lister:
+    """Lists a tree anew where it is not as remembered, and keeps the digests of files that are."""
+
+    def __init__(self, root: bytes, scope: Scope, known: dict[bytes, Directory], fresh: set[bytes]) -> None:
+        """`known`: what was remembered, by path; `fresh`: the paths of those that are still so."""
+        self._root = root
+        self._scope = scope
+        self._excluded = frozenset(os.fsencode(name) for name in scope.exclude)
+        self._known = known
+        self._fresh = fresh
+        self._found = Listing([], [], {})
+
+    def run(self) -> Listing:
+        children: dict[bytes, list[bytes]] = {}
+        for path in self._known:
+            if path:
+                children.setdefault(path.rpartition(b"/")[0], []).append(path)
+        pending = [b""]
+        while pending:
+            path = pending.pop()
+            if path in self._fresh:
+                self._found.directories.append(self._known[path])
+                pending += children.get(path, [])
+            else:
+                pending += self._list(path)
+        return self._found
+
+    def _list(self, path: bytes) -> list[bytes]:
+        """Add one directory; returns the paths of those directly below it."""
+        full = join(self._root, path) if path else self._root
+        moment = time.time_ns()
+        directory = Directory(path, [], _UNSETTLED, [])
+        self._found.directories.append(directory)
+        try:
+            own = settled(identity(os.lstat(full)), moment)
+            with os.scandir(full) as items:
+                is_directory = {item.name: item.is_dir(follow_symlinks=False) for item in items}
+        except OSError as error:
+            self._found.unknown[path or b"."] = Unknown(f"cannot be listed: {reason_of(error)}")
+            return []
+        if self._scope.skip_environments and path and is_directory.get(b"pyvenv.cfg") is False:
+            # Remembered without its content, so that the loss of its pyvenv.cfg shows.
+            directory.stats = own
+            return []
+        remembered = self._known[path].remembered() if path in self._known else {}
+        stats = [own]
+        for name in sorted(name for name, is_dir in is_directory.items() if not is_dir):
+            if name == b".git" and name in self._excluded:
+                continue
+            record = self._look(full, directory, name, remembered.get(name))
+            if record is not None:
+                stats.append(record)
+        directory.stats = b"".join(stats)
+        below = (name for name, is_dir in is_directory.items() if is_dir and name not in self._excluded)
+        return [join(path, name) for name in sorted(below, reverse=True)]
+
+    def _look(
+        self, full: bytes, directory: Directory, name: bytes, remembered: tuple[bytes, bytes] | None
+    ) -> bytes | None:
+        """Add one file to its directory; returns its packed identity, None if it is gone by now."""
+        path = join(full, name)
+        moment = time.time_ns()
+        record, entry = _UNSETTLED, NOT_KNOWN
+        try:
+            seen = identity(os.lstat(path))
+            if remembered is not None and pack([seen]) == remembered[0]:
+                record, entry = remembered
+            elif stat.S_ISREG(seen[0]):
+                place = (len(self._found.directories) - 1, len(directory.names), seen[3])
+                self._found.to_hash.append(place)
+            elif stat.S_ISLNK(seen[0]):
+                entry, record = self._entry_of_link(path), settled(seen, moment)
+            else:
+                entry, record = _letter(seen[0]), settled(seen, moment)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._found.unknown[join(directory.path, name)] = Unknown(reason_of(error))
+        directory.names.append(name)
+        directory.entries.append(entry)
+        return record
+
+    def _entry_of_link(self, path: bytes) -> bytes:
+        target = os.readlink(path)  # noqa: PTH115  # bytes: any name the file system has
+        hasher = new_hash(self._scope.algorithm, len(target))
+        hasher.update(target)
+        return b"l" + bytes(hasher.digest())
+
+
+def _letter(mode: int) -> bytes:
+    if stat.S_ISFIFO(mode):
+        return b"p"
+    return b"s" if stat.S_ISSOCK(mode) else b"d"
