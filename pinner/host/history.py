@@ -5,8 +5,11 @@ Owns reading trees and commits through a `Git`. Must not fetch, write or look at
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -46,6 +49,31 @@ def tree_entries(git: Git, tree: str) -> dict[str, str]:
             mode, _, blob = head.decode().split(" ")
             entries[os.fsdecode(path)] = f"{mode} {blob}"
     return entries
+
+
+def tree_id(entries: Mapping[str, str]) -> str:
+    """The id that git gives to a tree of these entries (all of them: empty directories do not exist in git)."""
+    root: dict[bytes, Any] = {}
+    for path, entry in entries.items():
+        *parents, name = os.fsencode(path).split(b"/")
+        level = root
+        for parent in parents:
+            level = level.setdefault(parent, {})
+        level[name] = entry
+    return _hashed(root).hex()
+
+
+def _hashed(level: dict[bytes, Any]) -> bytes:
+    rows = []
+    for name, entry in level.items():
+        if isinstance(entry, dict):
+            # Git sorts a directory as if its name ended with a slash.
+            rows.append((name + b"/", b"40000 " + name + b"\0" + _hashed(entry)))
+        else:
+            mode, _, blob = entry.partition(" ")
+            rows.append((name, mode.encode() + b" " + name + b"\0" + bytes.fromhex(blob)))
+    data = b"".join(row for _, row in sorted(rows))
+    return hashlib.sha1(b"tree %d\0" % len(data) + data, usedforsecurity=False).digest()
 
 
 def peel(git: Git, name: str) -> tuple[str, str] | None:

@@ -96,9 +96,7 @@ def test_the_commits_between_are_told_offline_in_both_directions(repo: Repo, mir
     old, new = repo.git("rev-parse", "v1^{commit}"), repo.head
     repo.path.rename(repo.path.with_name("gone"))
     came = mine.log(old, new)
-    assert [(commit.sha, commit.subject, commit.paths) for commit in came] == [
-        (new, "two", ("a.py", "pkg/b.py"))
-    ]
+    assert [(commit.sha, commit.subject, commit.paths) for commit in came] == [(new, "two", ("a.py", "pkg/b.py"))]
     assert came[0].date == "2025-10-09T12:53:20+02:00"
     assert mine.log(new, old) == ()
     assert mine.commit_info(old).author == "Ada"
@@ -211,7 +209,7 @@ def test_malformed_trees_are_refused_on_the_way_in(repo: Repo, mirrors: Path) ->
     raw = b"100644 .git\0" + bytes.fromhex(blob)
     tree = repo.git("hash-object", "-t", "tree", "-w", "--stdin", "--literally", input=raw)
     repo.git("update-ref", "refs/heads/main", repo.git("commit-tree", tree, "-m", "bad"))
-    with pytest.raises(OperationFailed, match="(?s)refuses as harmful.*hasDotgit"):
+    with pytest.raises(OperationFailed, match=r"(?s)refuses as harmful.*hasDotgit"):
         ensure(mirrors, repo)
     assert not [path for path in mirrors.iterdir() if path.is_dir()]
 
