@@ -27,7 +27,7 @@ def run_verb(command: str, as_json: bool, call: Callable[[Output], ExitCode]) ->
         return _failed(output, Interrupted("interrupted; nothing half done remains"))
     except BrokenPipeError:
         # The reader has gone, as with `| head`; there is nobody left to tell.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return ExitCode.FAILED
     except Exception as error:  # a bug, which says so instead of looking like an answer
         return _failed(output, report(command, error))

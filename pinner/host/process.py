@@ -26,6 +26,10 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _detached: list[subprocess.Popen[bytes]] = []
 
 
+# A program whose answer `collect` takes.
+Started = subprocess.Popen[bytes]
+
+
 class Completed(NamedTuple):
     """A program that has ended; a negative code is the signal that ended it."""
 
@@ -70,6 +74,36 @@ def run(
             raise
     if check and process.returncode != 0:
         raise CommandFailed(argv, process.returncode, _tail(stderr, env))
+    return Completed(argv, process.returncode, stdout, stderr)
+
+
+def start(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None) -> Started:
+    """Start a program whose short answer `collect` takes later, so that other work can go on meanwhile.
+
+    Input is empty. OperationFailed if it cannot be started.
+    """
+    return _popen(
+        tuple(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def collect(process: Started, *, timeout_s: float) -> Completed:
+    """The answer of a program that `start` started; one that gives none in time is ended with its group."""
+    argv = tuple(map(str, process.args)) if isinstance(process.args, (list, tuple)) else (str(process.args),)
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        except BaseException as error:
+            _end_group(process)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            why = f"ended after {timeout_s:g} s without an answer"
+            raise CommandFailed(argv, process.returncode, why) from None
     return Completed(argv, process.returncode, stdout, stderr)
 
 
