@@ -134,7 +134,7 @@ def find_run(text: str, home: Home) -> Run | None:
         return gone[0]
     own = [run for run in known if run.deployment == deployment.key]
     alive = [run for run in own if runs.is_alive(run_directory(home, run.run))]
-    return (alive or own or [None])[0]
+    return next(iter(alive or own), None)
 
 
 def status(run: Run, home: Home) -> Status:
@@ -152,7 +152,7 @@ def status(run: Run, home: Home) -> Status:
         names = ", ".join(f"{one.pid} ({one.comm})" for one in left)
         return _status(run, "lost", detail=f"its supervisor was killed; still alive: {names}")
     if not alive:
-        ended = "failed" if state.status == "failed" else "exited"
+        ended: Literal["exited", "failed"] = "failed" if state.status == "failed" else "exited"
         detail = state.error or ("stopped" if state.exit_code is None else f"exit code {state.exit_code}")
         return _status(run, ended, detail=detail)
     pid = state.server.pid if state.server else None
