@@ -34,33 +34,46 @@ class KVCache:
         self.values[target, :, :count] = self.values[source, :, :count]
 
 
+class Turns(NamedTuple):
+    """Cosines and sines for some rows, as (row, 1, half of the head, angle)."""
+
+    cos: np.ndarray
+    sin: np.ndarray
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        halves = x.reshape(*x.shape[:2], 2, -1)
+        return (halves * self.cos + halves[:, :, ::-1] * self.sin).reshape(x.shape)
+
+
 class Rotary:
     """Rotary position embedding over the two halves of a head."""
 
     def __init__(self, head_dim: int, length: int, theta: float) -> None:
         half = head_dim // 2
         angles = np.arange(length)[:, None] / theta ** (np.arange(half) / half)
-        self.cos = np.tile(np.cos(angles), 2)[:, None]
-        self.sin = np.concatenate([-np.sin(angles), np.sin(angles)], axis=1)[:, None]
-        self.swap = np.r_[half:head_dim, 0:half]
+        self.cos = np.stack([np.cos(angles)] * 2, axis=1)[:, None]
+        self.sin = np.stack([-np.sin(angles), np.sin(angles)], axis=1)[:, None]
 
-    def __call__(self, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        return x * self.cos[positions] + x[:, :, self.swap] * self.sin[positions]
-
-
-def row_positions(segments: list[Segment]) -> np.ndarray:
-    return np.concatenate([np.arange(s.start, s.start + s.count) for s in segments])
+    def rows(self, segments: list[Segment]) -> Turns:
+        """What the rows of one forward pass are turned by, the same in all its layers."""
+        positions = np.concatenate([np.arange(s.start, s.start + s.count) for s in segments])
+        return Turns(self.cos[positions], self.sin[positions])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def later_rows(count: int, group: int) -> np.ndarray:
     """What each of the new rows must not see of the new rows: those after it."""
     return np.tile(np.triu(np.full((count, count), -np.inf), 1), (group, 1))
 
 
-def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
-    scale = np.sqrt(np.vecdot(x, x) / x.shape[1] + eps)
-    return x / scale[:, None] * weight
+def rms_norm(x: np.ndarray, eps: float) -> np.ndarray:
+    """Without the weight, which `fold` puts into the matrices that follow."""
+    return x / np.sqrt(np.vecdot(x, x) / x.shape[1] + eps)[:, None]
+
+
+def fold(norm: np.ndarray, *matrices: np.ndarray) -> np.ndarray:
+    """Matrices that read the same normed rows, stacked, with the norm's weight in them, ready for `x @ w`."""
+    return np.ascontiguousarray((np.concatenate(matrices) * norm).T)
 
 
 def swiglu(x: np.ndarray, gate_up: np.ndarray, down: np.ndarray) -> np.ndarray:
@@ -73,21 +86,21 @@ def swiglu(x: np.ndarray, gate_up: np.ndarray, down: np.ndarray) -> np.ndarray:
 class Attention:
     """One attention layer (grouped-query) with its part of the heads."""
 
-    def __init__(self, projections: dict[str, np.ndarray], heads: int, kv_heads: int, rotary: Rotary) -> None:
-        self.heads, self.kv_heads, self.rotary = heads, kv_heads, rotary
-        self.qkv = np.ascontiguousarray(np.concatenate([projections[n] for n in "qkv"]).T)
+    def __init__(
+        self, norm: np.ndarray, projections: dict[str, np.ndarray], heads: int, kv_heads: int
+    ) -> None:
+        self.heads, self.kv_heads = heads, kv_heads
+        self.head_dim = len(projections["q"]) // heads
+        scaled = projections["q"] * self.head_dim**-0.5
+        self.qkv = fold(norm, scaled, projections["k"], projections["v"])
         self.out = np.ascontiguousarray(projections["o"].T)
-        self.head_dim = self.qkv.shape[1] // (heads + 2 * kv_heads)
-        self.scale = self.head_dim**-0.5
 
-    def __call__(
-        self, x: np.ndarray, segments: list[Segment], positions: np.ndarray, cache: KVCache
-    ) -> np.ndarray:
+    def __call__(self, x: np.ndarray, segments: list[Segment], turns: Turns, cache: KVCache) -> np.ndarray:
         rows = x.shape[0]
         qkv = (x @ self.qkv).reshape(rows, -1, self.head_dim)
-        turned = self.rotary(qkv[:, : self.heads + self.kv_heads], positions)
-        query = turned[:, : self.heads] * self.scale
-        keys, values = turned[:, self.heads :], qkv[:, self.heads + self.kv_heads :]
+        turned = turns(qkv[:, : self.heads + self.kv_heads])
+        query, keys = turned[:, : self.heads], turned[:, self.heads :]
+        values = qkv[:, self.heads + self.kv_heads :]
         mixed = np.empty((rows, self.heads * self.head_dim))
         row = 0
         for segment in segments:

@@ -8,21 +8,22 @@ from typing import Any
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 GAUGES = {
-    "gen_throughput": "last_gen_throughput",
-    "num_running_reqs": "num_running_reqs",
-    "num_queue_reqs": "num_queue_reqs",
-    "token_usage": "token_usage",
-    "cache_hit_rate": "cache_hit_rate",
-    "spec_accept_length": "avg_spec_accept_length",
-    "spec_accept_rate": "spec_accept_rate",
-    "is_cuda_graph": "is_cuda_graph",
+    "sglang:gen_throughput": "last_gen_throughput",
+    "sglang:num_running_reqs": "num_running_reqs",
+    "sglang:num_queue_reqs": "num_queue_reqs",
+    "sglang:token_usage": "token_usage",
+    "sglang:cache_hit_rate": "cache_hit_rate",
+    "sglang:spec_accept_length": "avg_spec_accept_length",
+    "sglang:spec_accept_rate": "spec_accept_rate",
+    "sglang:is_cuda_graph": "is_cuda_graph",
 }
 COUNTERS = {
-    "prompt_tokens_total": "prompt_tokens_total",
-    "generation_tokens_total": "generation_tokens_total",
-    "cached_tokens_total": "cached_tokens_total",
-    "spec_verify_calls_total": "spec_verify_calls_total",
-    "target_positions_total": "target_positions_computed",
+    "sglang:prompt_tokens_total": "prompt_tokens_total",
+    "sglang:generation_tokens_total": "generation_tokens_total",
+    "sglang:cached_tokens_total": "cached_tokens_total",
+    "sglang:spec_verify_calls_total": "spec_verify_calls_total",
+    # Not one of SGLang's: how many token positions the target computed, prefill included.
+    "pocket:target_positions_total": "target_positions_computed",
 }
 
 
@@ -61,6 +62,6 @@ def render(state: dict[str, Any], latencies: Latencies, model: str) -> str:
     for kind, names in (("gauge", GAUGES), ("counter", COUNTERS)):
         for name, key in names.items():
             if key in state:
-                lines.append(f"# TYPE sglang:{name} {kind}")
-                lines.append(f"sglang:{name}{{{label}}} {state[key]}")
+                lines.append(f"# TYPE {name} {kind}")
+                lines.append(f"{name}{{{label}}} {state[key]}")
     return "\n".join(lines + latencies.render(label)) + "\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pocket.layers import Attention, KVCache, Rotary, Segment, rms_norm, row_positions, swiglu
+from pocket.layers import Attention, KVCache, Rotary, Segment, fold, rms_norm, swiglu
 from pocket.parallel import Group
 
 
@@ -26,12 +26,12 @@ class Layer:
         def columns(name: str) -> np.ndarray:
             return np.array_split(weights[f"{prefix}.{name}.weight"], group.size, axis=1)[group.rank]
 
-        self.attention_norm = weights[f"{prefix}.input_layernorm.weight"]
-        self.mlp_norm = weights[f"{prefix}.post_attention_layernorm.weight"]
         projections = {n: rows(f"self_attn.{n}_proj") for n in "qkv"} | {"o": columns("self_attn.o_proj")}
         heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-        self.attention = Attention(projections, heads // group.size, kv_heads // group.size, config["rotary"])
-        self.gate_up = np.ascontiguousarray(np.concatenate([rows("mlp.gate_proj"), rows("mlp.up_proj")]).T)
+        norm = weights[f"{prefix}.input_layernorm.weight"]
+        self.attention = Attention(norm, projections, heads // group.size, kv_heads // group.size)
+        norm = weights[f"{prefix}.post_attention_layernorm.weight"]
+        self.gate_up = fold(norm, rows("mlp.gate_proj"), rows("mlp.up_proj"))
         self.down = np.ascontiguousarray(columns("mlp.down_proj").T)
 
 
@@ -45,12 +45,11 @@ class Target:
         if heads % group.size or kv_heads % group.size:
             raise ValueError(f"{heads} heads and {kv_heads} KV heads cannot be split over {group.size} ranks")
         head_dim = config.get("head_dim") or config["hidden_size"] // heads
-        config = config | {"rotary": Rotary(head_dim, length, config.get("rope_theta", 10000.0))}
+        self.rotary = Rotary(head_dim, length, config.get("rope_theta", 10000.0))
         self.group, self.eps = group, config["rms_norm_eps"]
         self.embedding = weights["model.embed_tokens.weight"]
         head = weights["lm_head.weight"] if not config["tie_word_embeddings"] else self.embedding
-        self.lm_head = np.ascontiguousarray(head.T)
-        self.norm = weights["model.norm.weight"]
+        self.lm_head = fold(weights["model.norm.weight"], head)
         count = config["num_hidden_layers"]
         self.layers = [Layer(weights, f"model.layers.{n}", config, group) for n in range(count)]
         self.caches = [KVCache(slots, kv_heads // group.size, head_dim, length) for _ in range(count)]
@@ -62,19 +61,17 @@ class Target:
         """Final hidden states of all rows, and the captured ones side by side (None without a draft)."""
         self.group.lead("forward", tokens, segments)
         self.positions_computed += len(tokens)
-        positions = row_positions(segments)
+        turns = self.rotary.rows(segments)
         x = self.embedding[tokens]
         captured = []
         for number, (layer, cache) in enumerate(zip(self.layers, self.caches)):
-            attended = layer.attention(
-                rms_norm(x, layer.attention_norm, self.eps), segments, positions, cache
-            )
+            attended = layer.attention(rms_norm(x, self.eps), segments, turns, cache)
             x = x + self.group.all_reduce(attended)
-            inner = swiglu(rms_norm(x, layer.mlp_norm, self.eps), layer.gate_up, layer.down)
+            inner = swiglu(rms_norm(x, self.eps), layer.gate_up, layer.down)
             x = x + self.group.all_reduce(inner)
             if number in self.captured_layers:
                 captured.append(x)
-        return rms_norm(x, self.norm, self.eps), np.concatenate(captured, axis=1) if captured else None
+        return rms_norm(x, self.eps), np.concatenate(captured, axis=1) if captured else None
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         return hidden @ self.lm_head

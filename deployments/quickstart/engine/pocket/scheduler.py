@@ -92,10 +92,15 @@ class Scheduler:
                 busy = bool(self.running or self.waiting)
                 if not busy:
                     self.prefixes.flush()
-                    self.statistics.reset_acceptance()
+                    self._reset_averages()
                 self.outbox.send(("control", rid, {"flushed": not busy}))
             elif kind == "state":
                 self.outbox.send(("control", rid, self._state()))
+
+    def _reset_averages(self) -> None:
+        self.statistics.reset_averages()
+        if self.speculator:
+            self.speculator.reset_times()
 
     def _admit(self, rid: str, payload: dict[str, Any]) -> None:
         params: SamplingParams = payload["params"]
@@ -248,7 +253,7 @@ class Scheduler:
         held = self.prefixes.cached_token_count() + sum(len(r.tokens) for r in self.running)
         state["token_usage"] = held / capacity
         if self.speculator:
-            steps = max(self.statistics.verify_calls, 1)
+            steps = max(self.speculator.steps, 1)
             state["step_time_dict"]["draft_ms"] = self.speculator.draft_seconds * 1e3 / steps
             state["step_time_dict"]["verify_ms"] = self.speculator.verify_seconds * 1e3 / steps
         return state

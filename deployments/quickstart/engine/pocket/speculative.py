@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pocket.layers import Attention, KVCache, Rotary, Segment, rms_norm, row_positions, swiglu
+from pocket.layers import Attention, KVCache, Rotary, Segment, fold, rms_norm, swiglu
 from pocket.model import Target
 from pocket.request import Request
 from pocket.sampling import pick
@@ -31,19 +31,16 @@ class Draft:
     ) -> None:
         heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         head_dim = config.get("head_dim") or config["hidden_size"] // heads
-        rotary = Rotary(head_dim, length, config.get("rope_theta", 10000.0))
+        self.rotary = Rotary(head_dim, length, config.get("rope_theta", 10000.0))
         self.eps, self.embedding = config["rms_norm_eps"], embedding
         self.fc = np.ascontiguousarray(weights["fc.weight"].T)
-        self.input_norm = weights["midlayer.input_layernorm.weight"]
-        self.hidden_norm = weights["midlayer.hidden_norm.weight"]
-        self.mlp_norm = weights["midlayer.post_attention_layernorm.weight"]
         projections = {n: weights[f"midlayer.self_attn.{n}_proj.weight"] for n in "qkvo"}
-        self.attention = Attention(projections, heads, kv_heads, rotary)
+        norms = [weights[f"midlayer.{n}.weight"] for n in ("input_layernorm", "hidden_norm")]
+        self.attention = Attention(np.concatenate(norms), projections, heads, kv_heads)
         gate_up = [weights[f"midlayer.mlp.{n}_proj.weight"] for n in ("gate", "up")]
-        self.gate_up = np.ascontiguousarray(np.concatenate(gate_up).T)
+        self.gate_up = fold(weights["midlayer.post_attention_layernorm.weight"], *gate_up)
         self.down = np.ascontiguousarray(weights["midlayer.mlp.down_proj.weight"].T)
-        self.norm = weights["norm.weight"]
-        self.lm_head = np.ascontiguousarray(weights["lm_head.weight"].T)
+        self.lm_head = fold(weights["norm.weight"], weights["lm_head.weight"])
         self.target_ids = np.arange(len(weights["d2t"])) + weights["d2t"]
         self.cache = KVCache(slots, kv_heads, head_dim, length)
 
@@ -51,12 +48,12 @@ class Draft:
         self, tokens: list[int], hidden: np.ndarray, segments: list[Segment], last: np.ndarray
     ) -> tuple[list[int], np.ndarray]:
         """A proposal and the hidden state behind it for each row in `last`."""
-        embedded = rms_norm(self.embedding[tokens], self.input_norm, self.eps)
-        joined = np.concatenate([embedded, rms_norm(hidden, self.hidden_norm, self.eps)], axis=1)
-        attended = self.attention(joined, segments, row_positions(segments), self.cache)
+        embedded = rms_norm(self.embedding[tokens], self.eps)
+        joined = np.concatenate([embedded, rms_norm(hidden, self.eps)], axis=1)
+        attended = self.attention(joined, segments, self.rotary.rows(segments), self.cache)
         x = (hidden + attended)[last]
-        x = x + swiglu(rms_norm(x, self.mlp_norm, self.eps), self.gate_up, self.down)
-        logits = rms_norm(x, self.norm, self.eps) @ self.lm_head
+        x = x + swiglu(rms_norm(x, self.eps), self.gate_up, self.down)
+        logits = rms_norm(x, self.eps) @ self.lm_head
         return self.target_ids[np.argmax(logits, axis=1)].tolist(), x
 
 
@@ -65,8 +62,10 @@ class Speculator:
 
     def __init__(self, target: Target, draft: Draft, num_steps: int) -> None:
         self.target, self.draft, self.num_steps = target, draft, num_steps
-        self.draft_seconds = 0.0
-        self.verify_seconds = 0.0
+        self.reset_times()
+
+    def reset_times(self) -> None:
+        self.steps, self.draft_seconds, self.verify_seconds = 0, 0.0, 0.0
 
     def step(self, requests: list[Request]) -> list[list[int]]:
         """The new tokens of each request: those accepted and the target's own."""
@@ -74,6 +73,7 @@ class Speculator:
         proposals = self.propose(requests)
         drafted = time.perf_counter()
         accepted = self.verify(requests, proposals)
+        self.steps += 1
         self.draft_seconds += drafted - begin
         self.verify_seconds += time.perf_counter() - drafted
         return accepted

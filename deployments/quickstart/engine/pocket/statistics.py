@@ -26,18 +26,16 @@ class Statistics:
         self.generated_tokens = 0
         self.verify_calls = 0
         self.decode_steps = 0
-        self.decode_seconds = 0.0
-        self.prefill_steps = 0
-        self.prefill_seconds = 0.0
         self.last_gen_throughput = 0.0
         self._interval_tokens = 0
         self._interval_verified = 0
         self._interval_start = self._last_prefill = time.perf_counter()
-        self.reset_acceptance()
+        self.reset_averages()
 
-    def reset_acceptance(self) -> None:
+    def reset_averages(self) -> None:
         """As a flush does: the average acceptance is unknown until the next log interval ends."""
         self._accepted = self._verified = 0
+        self._decode_times = self._prefill_times = (0, 0.0)
 
     def prefilled(self, batch: list[Request], running: int, queued: int, seconds: float) -> None:
         cached = sum(r.cached_tokens for r in batch)
@@ -45,8 +43,7 @@ class Statistics:
         self.prompt_tokens += new + cached
         self.cached_tokens += cached
         self.generated_tokens += len(batch)
-        self.prefill_steps += 1
-        self.prefill_seconds += seconds
+        self._prefill_times = (self._prefill_times[0] + 1, self._prefill_times[1] + seconds)
         now = time.perf_counter()
         throughput = new / max(now - self._last_prefill, 1e-9)
         self._last_prefill = now
@@ -62,7 +59,7 @@ class Statistics:
         self.generated_tokens += count
         self._interval_tokens += count
         self.decode_steps += 1
-        self.decode_seconds += seconds
+        self._decode_times = (self._decode_times[0] + 1, self._decode_times[1] + seconds)
         if self.args.speculative_algorithm:
             self.verify_calls += len(running)
             self._interval_verified += len(running)
@@ -93,8 +90,8 @@ class Statistics:
             "last_gen_throughput": self.last_gen_throughput,
             "effective_max_running_requests_per_dp": self.args.max_running_requests,
             "step_time_dict": {
-                "prefill_ms": self.prefill_seconds * 1e3 / max(self.prefill_steps, 1),
-                "decode_ms": self.decode_seconds * 1e3 / max(self.decode_steps, 1),
+                "prefill_ms": self._prefill_times[1] * 1e3 / max(self._prefill_times[0], 1),
+                "decode_ms": self._decode_times[1] * 1e3 / max(self._decode_times[0], 1),
             },
             "num_running_reqs": running,
             "num_queue_reqs": queued,

@@ -103,7 +103,7 @@ class Generation:
         self, manager: TokenizerManager, ids: list[int], params: SamplingParams, stream: bool
     ) -> None:
         self.manager, self.rid, self.done = manager, uuid.uuid4().hex, False
-        self._start = time.perf_counter()
+        self._start, self._stream = time.perf_counter(), stream
         self._answers = manager.open(self.rid)
         manager.send("generate", self.rid, {"input_ids": ids, "params": params, "stream": stream})
 
@@ -114,7 +114,9 @@ class Generation:
             output = self._answers.get()
             meta, now = output["meta_info"], time.perf_counter()
             new = meta["completion_tokens"] - tokens
-            if not tokens:
+            if not self._stream:
+                pass  # nobody saw when the tokens came
+            elif not tokens:
                 observe("time_to_first_token_seconds", now - self._start)
             elif new:
                 observe("inter_token_latency_seconds", (now - last) / new)
