@@ -12,6 +12,7 @@ import pytest
 
 from pinner.host import procfs
 from pinner.host.runs import RUN_MARKER
+from tests.integration.command import Pinner, nothing_left
 
 
 def strays(run: str) -> list[procfs.ProcessInfo]:
@@ -38,3 +39,10 @@ def run_id() -> Iterator[str]:
     for one in left:
         os.kill(one.pid, signal.SIGKILL)
     assert not left, f"left behind by the test: {left}"
+
+
+@pytest.fixture
+def pinner(capsys: pytest.CaptureFixture[str]) -> Iterator[Pinner]:
+    """`pinner …`, and at the end nothing of it runs on."""
+    with nothing_left():
+        yield Pinner(capsys)
