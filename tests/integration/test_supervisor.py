@@ -286,8 +286,10 @@ runs.start(Path({str(run.dir)!r}), spec)
 
 def test_the_run_outlives_a_killed_cli(run: Run) -> None:
     with launcher(run) as cli:
-        wait_for(run.out.exists)
-        cli.kill()
+        try:
+            wait_for(run.out.exists)
+        finally:
+            cli.kill()
     time.sleep(0.1)
     assert runs.is_alive(run.dir)
     assert alive(run.engine["pid"])
@@ -397,7 +399,8 @@ def test_a_reused_pid_is_not_signalled(run: Run) -> None:
     run.start(cgroup=False)
     run.kill_supervisor()
     wait_for(lambda: not alive(run.engine["pid"]))
-    with subprocess.Popen(["sleep", "600"]) as other:
+    other = subprocess.Popen(["sleep", "600"])
+    try:
         ticks = procfs.start_ticks(other.pid)
         assert ticks is not None
         reused = {"pid": other.pid, "start_ticks": ticks - 1}
@@ -406,7 +409,9 @@ def test_a_reused_pid_is_not_signalled(run: Run) -> None:
         result = run.stop()
         assert (result.stopped, result.already) == (True, True)
         assert other.poll() is None
+    finally:
         other.kill()
+        other.wait()
 
 
 def test_a_state_that_is_not_of_the_lock_holder_is_refused(run: Run) -> None:
