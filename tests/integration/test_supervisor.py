@@ -80,7 +80,9 @@ def run(tmp_path: Path, run_id: str) -> Iterator[Run]:
     one = Run(tmp_path, run_id)
     yield one
     if runs.is_alive(one.dir):
-        os.kill(rundir.holder(str(one.dir)) or 0, signal.SIGUSR1)
+        holder = rundir.holder(str(one.dir))
+        if holder:
+            os.kill(holder, signal.SIGUSR1)
         wait_for(lambda: not runs.is_alive(one.dir))
 
 
@@ -240,6 +242,24 @@ def test_a_second_start_is_refused(run: Run) -> None:
     assert run.start().supervisor != state.supervisor
 
 
+def test_of_starts_at_once_one_wins(run: Run) -> None:
+    answers: list[str] = []
+
+    def start() -> None:
+        try:
+            answers.append(runs.start(run.dir, run.spec()).status)
+        except Busy:
+            answers.append("busy")
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == ["busy", "busy", "busy", "running"]
+    assert len(runs.processes(run.dir)) == 1
+
+
 def test_probes_do_not_disturb_a_start(run: Run) -> None:
     """Eight probes without a pause: never a false "alive" before, never a refused start."""
     seen: list[tuple[float, bool]] = []
@@ -312,7 +332,10 @@ def pipe(stack):
 runs._pipe = pipe
 """
     with launcher(run, before) as cli:
-        assert cli.wait(10) == -signal.SIGKILL
+        try:
+            assert cli.wait(10) == -signal.SIGKILL
+        finally:
+            cli.kill()
     log = run.dir / "supervisor.log"
     wait_for(lambda: log.exists() and "did not arrive whole" in log.read_text())
     assert not runs.is_alive(run.dir)
@@ -480,16 +503,19 @@ def test_as_pid_1_of_a_container(run: Run) -> None:
     run.dir.mkdir(mode=0o700)
     program = [*PYTHON, str(ROOT / "pinner/host/supervisor.py"), "--run-dir", str(run.dir), "--spec-fd", "0"]
     with subprocess.Popen([*unshare, *program], stdin=subprocess.PIPE, env={}) as outer:
-        assert outer.stdin is not None
-        outer.stdin.write(runs.encode(run.spec(*ESCAPES)))
-        outer.stdin.close()
-        wait_for(run.out.exists)
-        with pytest.raises(runs.RunElsewhere, match="PID namespace"):
-            run.stop()
-        inside = procfs.descendants(outer.pid)
-        assert len(inside) == 2 + len(ESCAPES)
-        os.kill(rundir.holder(str(run.dir)) or 0, signal.SIGTERM)
-        assert outer.wait(10) == 0
+        try:
+            assert outer.stdin is not None
+            outer.stdin.write(runs.encode(run.spec(*ESCAPES)))
+            outer.stdin.close()
+            wait_for(run.out.exists)
+            with pytest.raises(runs.RunElsewhere, match="PID namespace"):
+                run.stop()
+            inside = procfs.descendants(outer.pid)
+            assert len(inside) == 2 + len(ESCAPES)
+            os.kill(rundir.holder(str(run.dir)) or outer.pid, signal.SIGTERM)
+            assert outer.wait(10) == 0
+        finally:
+            outer.kill()
     state = runs.read_state(run.dir)
     assert (state.supervisor.pid, state.status, state.clean) == (1, "exited", True)
     assert not any(alive(one.pid) for one in inside)
