@@ -7,10 +7,12 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from engine_run import Run, wait_for
 
-from pinner.host import procfs
+from pinner.host import procfs, rundir, runs
 from pinner.host.runs import RUN_MARKER
 
 
@@ -38,3 +40,19 @@ def run_id() -> Iterator[str]:
     for one in left:
         os.kill(one.pid, signal.SIGKILL)
     assert not left, f"left behind by the test: {left}"
+
+
+@pytest.fixture
+def run(tmp_path: Path, run_id: str) -> Iterator[Run]:
+    one = Run(tmp_path, run_id)
+    yield one
+    if runs.is_alive(one.dir):
+        holder = rundir.holder(str(one.dir))
+        if holder:
+            os.kill(holder, signal.SIGUSR1)
+        wait_for(lambda: not runs.is_alive(one.dir))
+
+
+@pytest.fixture(params=[True, False], ids=["cgroup", "no-cgroup"])
+def cgroup(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
