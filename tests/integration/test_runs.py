@@ -66,13 +66,14 @@ def test_of_starts_at_once_one_wins(run: Run) -> None:
 
 def test_probes_do_not_disturb_a_start(run: Run) -> None:
     """Eight probes without a pause: never a false "alive" before, never a refused start."""
-    seen: list[tuple[float, bool]] = []
+    seen: list[tuple[float, float, bool]] = []  # asked, answered, alive
     over = threading.Event()
 
     def probe() -> None:
         while not over.is_set():
-            before = time.monotonic()
-            seen.append((before, runs.is_alive(run.dir)))
+            asked = time.monotonic()
+            answer = runs.is_alive(run.dir)
+            seen.append((asked, time.monotonic(), answer))
 
     run.dir.mkdir(mode=0o700)
     (run.dir / "lock").touch()
@@ -80,19 +81,18 @@ def test_probes_do_not_disturb_a_start(run: Run) -> None:
     for thread in threads:
         thread.start()
     try:
-        time.sleep(0.1)
+        wait_for(lambda: len(seen) > 100)
         before = time.monotonic()
         state = runs.start(run.dir, run.spec())
         after = time.monotonic()
-        time.sleep(0.05)
+        wait_for(lambda: sum(asked > after for asked, _, _ in list(seen)) > 100)
     finally:
         over.set()
         for thread in threads:
             thread.join()
     assert state.status == "running"
-    assert not any(answer for at, answer in seen if at < before - 0.05)
-    assert all(answer for at, answer in seen if at > after)
-    assert {answer for _, answer in seen} == {True, False}
+    assert not any(answer for _, answered, answer in seen if answered < before)
+    assert all(answer for asked, _, answer in seen if asked > after)
 
 
 def launcher(run: Run, before: str = "", after: str = "time.sleep(600)") -> subprocess.Popen[bytes]:
