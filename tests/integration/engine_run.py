@@ -48,7 +48,8 @@ class Run:
 
     def start(self, *kinds: str, **changes: Any) -> runs.RunState:
         state = runs.start(self.dir, self.spec(*kinds, **changes))
-        wait_for(self.out.exists)
+        wait_for(lambda: self.out.exists() or not runs.is_alive(self.dir))
+        assert self.out.exists(), (self.dir / "server.log").read_text()
         return state
 
     def stop(self, **options: Any) -> runs.StopResult:
