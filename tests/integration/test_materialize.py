@@ -33,7 +33,7 @@ def test_a_workspace_holds_the_commit_and_nothing_of_git(pinner: Pinner, tmp_pat
     assert said.data["built"] is True
     assert (root / "tree" / "pocket" / "launch_server.py").read_text() == tiny.SERVER
     assert not (root / "tree" / ".git").exists()
-    assert not os.stat(root / "tree" / "pocket" / "launch_server.py").st_mode & 0o222
+    assert not (root / "tree" / "pocket" / "launch_server.py").stat().st_mode & 0o222
     compiled = list((root / "env").rglob("pocket/__pycache__/*.pyc"))
     assert len(compiled) == 2
     assert str(root).encode() in compiled[0].read_bytes(), "byte code names the place where it runs"
