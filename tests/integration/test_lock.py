@@ -225,9 +225,10 @@ def test_a_lock_that_was_edited_or_cut_is_refused(pinner: Pinner, tmp_path: Path
         good.replace('type = "git"', ""),
     ):
         lock.write_text(text)
-        said = pinner("check", manifest)
-        assert said.code == 2
-        assert str(lock) in said.err
+        for words in (("check",), ("lock", "--check")):
+            said = pinner(*words, manifest)
+            assert said.code == 2
+            assert str(lock) in said.err
     lock.write_text(good)
     pylock.write_text(good_pylock + "# edited\n")
     assert "not the one" in pinner("check", manifest).err
