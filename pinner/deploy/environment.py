@@ -1,6 +1,6 @@
-"""The engine's environment, built from nothing: what pinner adds on purpose plus what the lock says.
+"""How the engine is started: its environment, built from nothing, and its argument list.
 
-Owns the fixed variables. Must not start anything.
+Owns the variables that pinner adds on purpose. Must not start anything.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pinner.errors import OperationFailed
-from pinner.model.lock import EnvironmentPin
+from pinner.model.lock import DRAFT_PLACEHOLDER, MODEL_PLACEHOLDER, EnvironmentPin, Lock
 from pinner.probes.base import Workspace
 
 # Variables of the caller that people expect to reach the engine, and that never do.
@@ -78,3 +78,11 @@ def not_passed_on(families: tuple[str, ...], pin: EnvironmentPin, caller: Mappin
 def working_directory() -> Path:
     """Where every engine starts: a place with nothing in it that could be imported or read by accident."""
     return Path("/")
+
+
+def argv_here(lock: Lock, workspace: Workspace, directory: Path) -> tuple[str, ...]:
+    """The interpreter and the locked argument list with the paths of this machine."""
+    places = {MODEL_PLACEHOLDER: str((directory / lock.model.path).resolve())}
+    if lock.draft is not None:
+        places[DRAFT_PLACEHOLDER] = str((directory / lock.draft.path).resolve())
+    return (str(workspace.python), *(places.get(argument, argument) for argument in lock.engine.argv))

@@ -221,7 +221,7 @@ def _later_sections(data: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             name,
-            "this version of pinner cannot check this section yet, and an unchecked pin would be a lie; leave it out",
+            "this version of pinner cannot check this section yet; an unchecked pin would be a lie",
         )
         for name in manifest_format.LATER_SECTIONS
         if name in data

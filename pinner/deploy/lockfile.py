@@ -76,7 +76,7 @@ def _pruned(value: Any) -> Any:
     if isinstance(value, dict):
         pruned = {key: _pruned(item) for key, item in value.items()}
         return {key: item for key, item in pruned.items() if item is not None and item not in ({}, [], "")}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_pruned(item) for item in value]
     return value
 

@@ -254,7 +254,9 @@ def _project_file(wish: Wish, pin: SourcePin, patches: tuple[PatchPin, ...], wor
     copy.parent.mkdir()
     if pin.type == "git":
         tree = work / "tree"
-        source.export(pin, [wish.directory / patch.file for patch in patches], wish.home, tree)
+        source.export(
+            pin, [wish.directory / patch.file for patch in patches], wish.home, tree, directory=wish.directory
+        )
         found = tree / pin.subdirectory / "pyproject.toml"
     elif pin.type == "path":
         found = wish.directory / (pin.path or "") / pin.subdirectory / "pyproject.toml"

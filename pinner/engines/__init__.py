@@ -8,6 +8,8 @@ from pinner.engines import pocket, sglang
 from pinner.engines.base import Engine
 from pinner.errors import ManifestError
 
+__all__ = ["ENGINES", "Engine", "engine_for"]
+
 ENGINES: dict[str, Engine] = {
     pocket.NAME: pocket,
     sglang.NAME: sglang,

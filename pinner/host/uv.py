@@ -158,6 +158,10 @@ class Uv:
         argv = ["pip", "install", "--no-deps", "--no-index", "--quiet", "--python"]
         self._run([*argv, str(environment / "bin" / "python"), str(wheel)], cwd=wheel.parent)
 
+    def forget_cache(self) -> None:
+        """Empty pinner's own cache, so that everything is fetched and unpacked anew."""
+        self._run(["cache", "clean"])
+
     def _run(self, argv: Sequence[str], *, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> str:
         command = (self._program, "--no-config", *argv)
         try:

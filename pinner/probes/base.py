@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-from pinner.host.digest import DigestMemory
-from pinner.host.procfs import ProcessInfo, Unreadable
 
+from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
+from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import Difference, Observation
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinner.host.procfs import ProcessInfo, Unreadable
-
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import EnvironmentPin, Lock
 from pinner.model.manifest import PassedThrough, env_text
