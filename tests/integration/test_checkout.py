@@ -202,3 +202,17 @@ def test_the_checkout_of_a_file_is_found(repo: Repo) -> None:
     state = checkout.find(repo.path / "pkg" / "a.py")
     assert state is not None
     assert state.toplevel == repo.path
+
+
+def test_what_a_repository_says_cannot_steer_a_terminal_or_leak(repo: Repo, tmp_path: Path) -> None:
+    mine = repo.clone(tmp_path / "mine")
+    pinned = mine.head
+    mine.commit("\x1b[2Jall is well")
+    log = mine.path / ".git/logs/HEAD"
+    log.write_text(
+        log.read_text().replace("commit: ", "pull https://me:ghp_word@example.org/x: Fast-forward\x1b[2J ")
+    )
+    text = "\n".join(story(inspect(mine.path), pinned).lines())
+    assert "\x1b" not in text
+    assert "all is well" in text
+    assert "ghp_word" not in text
