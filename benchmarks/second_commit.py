@@ -32,7 +32,9 @@ ENV = {
 
 
 def git(*args: str, cwd: Path) -> str:
-    done = subprocess.run(["git", *args], cwd=cwd, env=ENV, check=True, capture_output=True, text=True)
+    # A collection in the background would race with the clone and disturb the times.
+    argv = ["git", "-c", "gc.auto=0", *args]
+    done = subprocess.run(argv, cwd=cwd, env=ENV, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
