@@ -1,7 +1,7 @@
 """A deployment that fits in a test: a stub engine in a real git repository, weights of a few bytes, a manifest.
 
-The stub speaks what `up` needs of SGLang's surface with nothing but the standard library, so that a workspace builds
-in a second without a download. What it gets wrong on request stands in its variable STUB.
+The stub speaks what `up` needs of SGLang's surface with nothing but the standard library, so that a workspace
+builds in a second without a download. What it gets wrong on request stands in its variable STUB.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ if "overwrite" in STUB:
 if "worker" in STUB or "overwrite" in STUB:
     subprocess.Popen([sys.executable, "-c", SLEEP, "3600"])
 if "escape" in STUB:
-    code = "import os, subprocess, sys; os.fork() and os._exit(0); os.setsid(); os.execv(sys.executable, sys.argv[1:])"
-    subprocess.Popen([sys.executable, "-c", code, sys.executable, "-c", SLEEP, STUB["escape"] or "3600"], env={}).wait()
+    free = {name: value for name, value in os.environ.items() if name != "PINNER_RUN"}
+    code = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.execv(sys.executable, sys.argv[1:])"
+    subprocess.Popen([sys.executable, "-c", code, sys.executable, "-c", SLEEP, STUB["escape"]], env=free).wait()
 time.sleep(float(STUB.get("slow", 0)))
 print("The server is fired up and ready to roll!", flush=True)
 http.server.ThreadingHTTPServer((known.host, known.port), Handler).serve_forever()

@@ -72,10 +72,10 @@ def changes(old: Lock | None, new: Lock, packages: tuple[Mapping[str, str], Mapp
 
 
 def _pruned(value: Any) -> Any:
-    """Without what is None or empty: TOML has no null, and an empty table says nothing."""
+    """Without empty tables, which say nothing; an empty string is a value, as of a variable."""
     if isinstance(value, dict):
         pruned = {key: _pruned(item) for key, item in value.items()}
-        return {key: item for key, item in pruned.items() if item is not None and item not in ({}, [], "")}
+        return {key: item for key, item in pruned.items() if item is not None and item != {}}
     if isinstance(value, (list, tuple)):
         return [_pruned(item) for item in value]
     return value

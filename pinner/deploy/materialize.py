@@ -72,9 +72,7 @@ def _build(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace,
         if stage.tree is not None:
             say(f"checking out {(lock.engine.source.commit or '')[:12]}")
             patches = [deployment.directory / patch.file for patch in lock.engine.patches]
-            source.export(
-                lock.engine.source, patches, home, stage.tree, directory=deployment.directory, say=say
-            )
+            source.export(lock.engine.source, patches, home, stage.tree, directory=deployment.directory, say=say)
             make_read_only(stage.tree)
         full_version = lock.python.patch_level
         if lock.python.path is None:

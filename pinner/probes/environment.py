@@ -40,9 +40,9 @@ def observe(_scene: Scene) -> Observation | None:
 
 
 def observe_live(live: LiveScene) -> Observation | None:
-    """Each launched variable in each process; what the engine added by itself is a note."""
-    launched = live.env
-    hidden = live.scene.lock.env.secret.keys()
+    """Each launched variable in each process; what the engine changes beyond the pins is a note."""
+    launched, pins = live.env, live.scene.lock.env
+    pinned = pins.set.keys() | pins.secret.keys() | pins.site.keys()
     facts: dict[str, Fact] = dict(launched)
     evidence: dict[str, list[str]] = {}
     added: dict[str, str] = {}
@@ -54,22 +54,17 @@ def observe_live(live: LiveScene) -> Observation | None:
         if isinstance(seen, Unreadable):
             facts[f"of {_title(process)}"] = Unknown(f"pid {process.pid}: {seen.reason}")
             continue
-        for name, value in launched.items():
-            if seen.get(name) != value:
-                facts.setdefault(name, value)
-                if facts[name] == value:
-                    facts[name] = seen.get(name, ABSENT)
-                evidence.setdefault(name, []).append(_sentence(process, name, seen, name in hidden))
-        for name in seen.keys() - launched.keys():
-            if process is main:
-                facts[name] = seen[name]
-                evidence.setdefault(name, []).append(
-                    f"pid {process.pid} was started with it, and nobody listed it"
-                )
-            elif name not in facts:
-                added[name] = seen[name]
+        for name in sorted(seen.keys() | launched.keys()):
+            if seen.get(name) == launched.get(name):
+                continue
+            if process is not main and name not in pinned:
+                added[name] = seen.get(name, "(unset)")
+                continue
+            if facts.get(name, ABSENT) == launched.get(name, ABSENT):
+                facts[name] = seen.get(name, ABSENT)
+            evidence.setdefault(name, []).append(_sentence(process, name, seen, name in pins.secret))
     sealed: dict[str, Fact] = dict(launched)
-    for name in hidden:
+    for name in pins.secret.keys() & launched.keys():
         same = facts[name] == sealed[name]
         sealed[name], facts[name] = HIDDEN, HIDDEN if same else "another value (hidden)"
     return Observation(
