@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from source_deployments import Deployment, deployment_of
-from source_repos import Repo
 
 from pinner.errors import ExitCode, OperationFailed, UnknownFact
 from pinner.host import mirror
 from pinner.model.facts import Unknown
 from pinner.probes import source
+from tests.integration.source_deployments import Deployment, deployment_of
+from tests.integration.source_repos import Repo
 
 
 @pytest.fixture

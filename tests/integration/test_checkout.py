@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from source_repos import Repo
 
 from pinner.errors import UnknownFact
 from pinner.host import checkout
 from pinner.host.checkout import CheckoutMissing, inspect, named, story
+from tests.integration.source_repos import Repo
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from source_repos import Repo
 
 from pinner.errors import OperationFailed
 from pinner.host import mirror
 from pinner.host.export import ExportedTree, Patch
+from tests.integration.source_repos import Repo
 
 Export = Callable[..., ExportedTree]
 

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from source_repos import Repo
 
 from pinner.errors import ManifestError, OperationFailed
 from pinner.host import mirror
 from pinner.host.git import address
 from pinner.host.mirror import Mirror
+from tests.integration.source_repos import Repo
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from source_deployments import Deployment, deployment_of
-from source_repos import Repo
 
 from pinner.errors import ManifestError, OperationFailed, UnknownFact
 from pinner.model.facts import ABSENT, Difference, Unknown
 from pinner.probes import source
+from tests.integration.source_deployments import Deployment, deployment_of
+from tests.integration.source_repos import Repo
 
 PATCH = "--- a/python/pocket/a.py\n+++ b/python/pocket/a.py\n@@ -1 +1 @@\n-1\n+2\n"
 
