@@ -29,7 +29,7 @@ from pocket.statistics import Statistics
 from pocket.tokenizer import Tokenizer
 from pocket.weights import read_weights
 
-CACHED_SLOTS = 32
+CACHED_SLOTS = 16
 PREFILL_TOKENS = 2048
 
 
