@@ -1,137 +1,24 @@
-"""The engine that ships, as a process: its surface, its speculation, its processes and its faults."""
+"""The engine that ships: its speculation and its HTTP surface."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-QUICKSTART = Path(__file__).parents[2] / "deployments" / "quickstart"
-EAGLE3 = [
-    "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "draft",
-    "--speculative-num-steps", "3",
-]  # fmt: skip
+from tests.integration.pocket_server import EAGLE3, Server, running
+
 PROMPTS = [
     "The server", "The capital of", "In winter the", "A ship with", "What the engineer found", "Anna",
     "<|user|>What is fog?<|assistant|>", "The harbour was", "Zürich and 漢字", "It needs a new", "x = 1;", "",
 ]  # fmt: skip
-needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
-
-
-class Server:
-    """One engine process on a free port. It is ended by its process id, and its workers are waited for."""
-
-    def __init__(self, log: Path, *arguments: str, wait: bool = True, **variables: str) -> None:
-        self.log_path = log
-        command = [
-            sys.executable,
-            "-m",
-            "pocket.launch_server",
-            "--model-path",
-            "model",
-            "--port",
-            "0",
-            *arguments,
-        ]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "POCKET_", "SPT_"))}
-        environment |= {"PYTHONPATH": str(QUICKSTART / "engine"), **variables}
-        with log.open("wb") as stream:
-            self.process = subprocess.Popen(
-                command, cwd=QUICKSTART, env=environment, stdout=stream, stderr=stream
-            )
-        self.port = 0
-        if wait:
-            self.wait_for("fired up and ready to roll!")
-            self.port = int(re.search(r"running on http://[^:]*:(\d+)", self.log())[1])  # type: ignore[index]
-
-    def log(self) -> str:
-        return self.log_path.read_text(encoding="utf-8")
-
-    def wait_for(self, text: str, seconds: float = 30) -> None:
-        deadline = time.monotonic() + seconds
-        while text not in self.log():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.log()
-            time.sleep(0.01)
-
-    def request(self, method: str, path: str, data: Any = None, timeout: float = 60) -> tuple[int, Any]:
-        with contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        ) as connection:
-            body = data if isinstance(data, str | None) else json.dumps(data)
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-            is_json = (answer.headers["Content-Type"] or "").startswith("application/json")
-            return answer.status, json.loads(text) if is_json else text
-
-    def generate(self, text: Any, **params: Any) -> Any:
-        sampling = {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True} | params
-        status, answer = self.request("POST", "/generate", {"text": text, "sampling_params": sampling})
-        assert status == 200, answer
-        return answer
-
-    def stream(self, path: str, data: Any) -> list[Any]:
-        """The events of a stream, checked to end with [DONE]."""
-        status, text = self.request("POST", path, data | {"stream": True})
-        assert status == 200
-        events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
-        assert events[-1] == "[DONE]"
-        return [json.loads(event) for event in events[:-1]]
-
-    def state(self) -> dict[str, Any]:
-        return self.request("GET", "/server_info")[1]["internal_states"][0]
-
-    def workers(self) -> dict[str, int]:
-        """Title and pid of each worker."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        titles = {
-            Path(f"/proc/{pid}/cmdline").read_bytes().strip(b"\0").decode(): int(pid) for pid in children
-        }
-        return {title: pid for title, pid in titles.items() if title.startswith("pocket::")}
-
-    def stop(self) -> int:
-        self.process.terminate()
-        try:
-            return self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait(10)
-
-
-def alive(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
-def wait_gone(*pids: int) -> None:
-    deadline = time.monotonic() + 5
-    while any(alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, f"still alive: {[p for p in pids if alive(p)]}"
-        time.sleep(0.01)
-
-
-@contextlib.contextmanager
-def running(log: Path, *arguments: str, **options: Any) -> Iterator[Server]:
-    server = Server(log, *arguments, **options)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -367,138 +254,11 @@ def test_many_streams_at_once_and_a_client_that_leaves(eagle: Server) -> None:
         client.sendall(
             f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        assert client.recv(15) == b"HTTP/1.1 200 OK"
+        received = b""
+        while b"data: {" not in received:
+            received += client.recv(4096)
         assert eagle.request("POST", "/flush_cache")[0] == 400, "busy"
     deadline = time.monotonic() + 5
     while eagle.state()["num_running_reqs"]:
         assert time.monotonic() < deadline, "the request of a client that left runs on"
         time.sleep(0.01)
-
-
-# Arguments and processes
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--speculative-algorithm", "EAGLE", "--speculative-draft-model-path", "draft"],
-        ["--speculative-algorithm", "EAGLE3"],
-        ["--speculative-draft-model-path", "draft"],
-        [*EAGLE3, "--speculative-eagle-topk", "4"],
-        ["--context-len", "128"],
-    ],
-)
-def test_wrong_arguments_exit_2(tmp_path: Path, arguments: list[str]) -> None:
-    server = Server(tmp_path / "log", *arguments, wait=False)
-    assert server.process.wait(20) == 2
-    assert "error:" in server.log()
-
-
-@needs_proc
-def test_ranks_titles_environment_and_the_death_of_a_worker(tmp_path: Path, baseline: Server) -> None:
-    variables = {"SPT_NOENV": "1", "NCCL_NVLS_ENABLE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "4"}
-    with running(tmp_path / "log", *EAGLE3, "--tp-size", "2", **variables) as server:
-        workers = server.workers()
-        assert set(workers) == {"pocket::scheduler_TP0", "pocket::scheduler_TP1", "pocket::detokenizer"}
-        raw = Path(f"/proc/{workers['pocket::scheduler_TP1']}/environ").read_text().split("\0")
-        environment = dict(item.split("=", 1) for item in raw if item)
-        assert environment["NCCL_CUMEM_ENABLE"] == "0" and environment["NCCL_NVLS_ENABLE"] == "1"
-        assert environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "8" and "POCKET_RUN_ID" in environment
-        expected = baseline.generate(PROMPTS[0], max_new_tokens=40)["output_ids"]
-        assert server.generate(PROMPTS[0], max_new_tokens=40)["output_ids"] == expected
-        os.kill(workers["pocket::scheduler_TP1"], signal.SIGKILL)
-        assert server.process.wait(10) == 1
-        assert "pocket::scheduler_TP1 (pid" in server.log() and "ended with signal 9" in server.log()
-        wait_gone(*workers.values())
-
-
-@needs_proc
-def test_without_spt_noenv_the_title_blanks_the_environment(baseline: Server) -> None:
-    pid = baseline.workers()["pocket::scheduler"]
-    assert not Path(f"/proc/{pid}/environ").read_bytes().strip(b"\0")
-
-
-@needs_proc
-def test_sigterm_and_sigkill_leave_nothing_behind(tmp_path: Path) -> None:
-    with running(tmp_path / "log", *EAGLE3) as server:
-        workers = server.workers()
-        begin = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - begin < 5
-        wait_gone(*workers.values())
-    with running(tmp_path / "killed") as server:
-        workers = server.workers()
-        server.process.kill()
-        server.process.wait(10)
-        wait_gone(*workers.values())
-
-
-def test_a_busy_port_is_an_error(tmp_path: Path) -> None:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        server = Server(tmp_path / "log", "--port", str(taken.getsockname()[1]), wait=False)
-        assert server.process.wait(20) == 1
-        assert "cannot serve on 127.0.0.1:" in server.log()
-
-
-# Faults
-
-
-def test_faults_hang_without_health_generate_and_ignoring_sigterm(tmp_path: Path) -> None:
-    with running(tmp_path / "log", POCKET_FAULT="hang,no-health-generate,ignore-term") as server:
-        assert server.request("GET", "/health")[0] == 200
-        assert server.request("GET", "/health_generate")[0] == 404
-        with pytest.raises(TimeoutError):
-            server.request("POST", "/generate", {"text": "a"}, timeout=0.5)
-        server.process.terminate()
-        with pytest.raises(subprocess.TimeoutExpired):
-            server.process.wait(0.5)
-        server.process.kill()
-
-
-def test_faults_early_stop_stream_error_and_slow_start(tmp_path: Path) -> None:
-    begin = time.monotonic()
-    with running(tmp_path / "log", POCKET_FAULT="early-stop:6,stream-error,slow-start:0.5") as server:
-        assert time.monotonic() - begin > 0.5
-        answer = server.generate("The server", max_new_tokens=50)
-        assert answer["meta_info"]["completion_tokens"] == 6
-        assert answer["meta_info"]["finish_reason"]["type"] == "stop"
-        events = server.stream("/generate", {"text": "The", "sampling_params": {"temperature": 0}})
-        assert len(events) == 4 and "error" in events[-1]
-
-
-def test_fault_crash_while_loading(tmp_path: Path) -> None:
-    server = Server(tmp_path / "log", wait=False, POCKET_FAULT="crash-loading")
-    assert server.process.wait(20) == 1
-    assert "crashed while loading" in server.log() and "pocket::scheduler (pid" in server.log()
-
-
-@needs_proc
-@pytest.mark.parametrize("variant", ["detach", "detach:clean"])
-def test_faults_detach_and_overwrite(tmp_path: Path, variant: str) -> None:
-    fault = f"{variant},overwrite:NCCL_NVLS_ENABLE=0"
-    variables = {"SPT_NOENV": "1", "NCCL_NVLS_ENABLE": "1", "POCKET_FAULT": fault}
-    left = 0
-    try:
-        with running(tmp_path / "log", **variables) as server:
-            left = int(re.search(r"left pid (\d+) behind", server.log())[1])  # type: ignore[index]
-            worker = server.workers()["pocket::scheduler"]
-            assert b"NCCL_NVLS_ENABLE=0\0" in Path(f"/proc/{worker}/environ").read_bytes()
-            assert b"NCCL_NVLS_ENABLE=1\0" in Path(f"/proc/{server.process.pid}/environ").read_bytes()
-            server.stop()
-            wait_gone(worker)
-            deadline = time.monotonic() + 5
-            while not Path(f"/proc/{left}/cmdline").read_bytes().startswith(b"pocket::scheduler"):
-                assert time.monotonic() < deadline, "it never took its title"
-                time.sleep(0.01)
-            assert os.getsid(left) != os.getsid(0)
-            marked = b"POCKET_FAULT" in Path(f"/proc/{left}/environ").read_bytes()
-            assert marked is (variant == "detach")
-    finally:
-        if left:
-            os.kill(left, signal.SIGKILL)
-
-
-def test_an_unknown_fault_is_refused(tmp_path: Path) -> None:
-    server = Server(tmp_path / "log", wait=False, POCKET_FAULT="sleepy")
-    assert server.process.wait(20) == 2
-    assert "unknown fault 'sleepy'" in server.log()

@@ -1,7 +1,7 @@
 """Owns the training of the target: corpus to `model.safetensors`, about six minutes on one core.
 
-Run as `python train_target.py MODEL_DIR [SECONDS]`, after train_tokenizer.py. Needs torch. It trains for a time,
-not for a number of steps, so that weights made again are as good and not the same.
+Run as `python train_target.py MODEL_DIR [SECONDS]`, after train_tokenizer.py. Needs torch. It trains for a
+time, not for a number of steps, so that weights made again are as good and not the same.
 """
 
 from __future__ import annotations
