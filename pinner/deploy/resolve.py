@@ -60,7 +60,8 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
         memory=DigestMemory(home.digests),
         previous=previous,
         upgrade=upgrade is True or upgrade == "engine",
-        say=notes.append,
+        say=say,
+        warn=notes.append,
     )
     manifest = deployment.manifest
     argv = arguments.pin(wish)
