@@ -127,6 +127,8 @@ class DigestMemory:
 
 def _create(connection: sqlite3.Connection) -> None:
     with connection:
+        # A tree of 48,000 files is one value of 5 MB: large pages halve the time it takes to read.
+        connection.execute("PRAGMA page_size = 65536")
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have done it in between.
         if connection.execute("PRAGMA user_version").fetchone()[0] < _SCHEMA:
