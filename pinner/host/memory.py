@@ -33,6 +33,9 @@ class DigestMemory:
         self._is_usable = path is not None
         self._lock = threading.Lock()
 
+    def __del__(self) -> None:
+        self.close()
+
     def recall(self, kind: str, key: bytes) -> bytes | None:
         """The value remembered under a key, or None."""
         with self._lock:

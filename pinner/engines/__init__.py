@@ -1,0 +1,1 @@
+"""The server software that pinner can start."""
