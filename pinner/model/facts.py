@@ -154,9 +154,7 @@ def compare_facts(
             evidence=observation.evidence.get(key, ()),
             note=observation.notes_by_key.get(key, ""),
         )
-        (unknown if isinstance(seen, Unknown) or isinstance(want, Unknown) else differences).append(
-            difference
-        )
+        (unknown if isinstance(seen, Unknown) or isinstance(want, Unknown) else differences).append(difference)
     return tuple(differences), tuple(unknown)
 
 

@@ -18,7 +18,9 @@ MODEL_PLACEHOLDER = "{model}"
 DRAFT_PLACEHOLDER = "{draft}"
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab", kw_only=True):
+class Part(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab", kw_only=True
+):
     """Base of every table of the lock."""
 
 

@@ -73,9 +73,7 @@ class Engine(Section, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(pattern=NAME_PATTERN)]
     source: Source
     patches: tuple[Text, ...] = ()
-    args: dict[
-        Annotated[str, Meta(pattern=FLAG_PATTERN)], bool | int | float | str | list[int | float | str]
-    ] = {}
+    args: dict[Annotated[str, Meta(pattern=FLAG_PATTERN)], bool | int | float | str | list[int | float | str]] = {}
     hot_paths: tuple[Text, ...] = ()
 
 
@@ -181,9 +179,7 @@ def _source_problems(source: Source, has_patches: bool) -> list[tuple[str, str]]
     if not is_inside(source.subdirectory):
         found_problems.append((f"{key}.subdirectory", f"{source.subdirectory!r} leaves the repository"))
     if has_patches and kind != "git":
-        found_problems.append(
-            ("engine.patches", f"need a `git` source; nothing is ever written to a `{kind}`")
-        )
+        found_problems.append(("engine.patches", f"need a `git` source; nothing is ever written to a `{kind}`"))
     return found_problems
 
 

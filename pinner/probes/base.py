@@ -6,7 +6,7 @@ A probe is a module that knows one aspect of a deployment. It has five parts: `p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
-from pinner.host.procfs import ProcessInfo
+from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import Difference, Observation
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
@@ -25,8 +25,9 @@ Judgement = tuple[tuple[Difference, ...], tuple[Difference, ...]]
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a lock has been materialized.
 
-    `root` is the workspace directory, `tree` the engine's tree (None for a package or a checkout in place: see
-    `checkout`), `env` the virtual environment and `python` its interpreter, `seal` what was built, by digest.
+    `root` is the workspace directory, `tree` the engine's tree (only where pinner checked it out), `checkout`
+    the checkout in place, `env` the virtual environment, `python` its interpreter, `seal` what was built, by
+    digest.
     """
 
     root: Path
@@ -38,7 +39,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pin` starts from: the manifest, the directory its relative paths start from, the previous lock."""
+    """What `pin` starts from: the manifest, where its relative paths start, the previous lock."""
 
     manifest: Manifest
     directory: Path
@@ -66,14 +67,16 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
     """A run as a live check sees it: its processes, the main one first, and what it was launched with.
 
-    `environ` gives a process's environment or the reason why it cannot be read.
+    `environ` gives a process's environment, the reason why it cannot be read, or None if it is gone. `account`
+    is what the server itself says of its arguments, by flag name with underscores.
     """
 
     scene: Scene
     processes: Sequence[ProcessInfo]
     argv: tuple[str, ...]
     env: dict[str, str]
-    environ: Callable[[int], Any]
+    environ: Callable[[int], dict[str, str] | Unreadable | None]
+    account: Mapping[str, Any] = {}
 
 
 class Probe(Protocol):

@@ -1,0 +1,57 @@
+"""Running a verb's body: every way in which it can end becomes an exit code and, if asked for, an envelope.
+
+Owns the last line of defence: no traceback ever reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from pinner.bug import report
+from pinner.errors import ExitCode, PinnerError, UsageError
+from pinner.render import Output
+
+
+def run_verb(command: str, as_json: bool, call: Callable[[Output], ExitCode]) -> ExitCode:
+    """Call a verb's body with an Output and return the exit code that its end means."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    output = Output(command, as_json=as_json)
+    try:
+        return call(output)
+    except PinnerError as error:
+        return _failed(output, error)
+    except KeyboardInterrupt:
+        return _failed(output, Interrupted("interrupted; nothing half done remains"))
+    except BrokenPipeError:
+        # The reader has gone, as with `| head`; there is nobody left to tell.
+        sys.stdout = None
+        return ExitCode.FAILED
+    except Exception as error:  # a bug, which says so instead of looking like an answer
+        return _failed(output, report(command, error))
+
+
+def reject(argv: Sequence[str]) -> None:
+    """Give a command line that the parser rejected its envelope, if it asked for JSON."""
+    if "--output=json" in argv or ("--output", "json") in pairwise(argv):
+        command = next((word for word in argv if not word.startswith("-")), "")
+        error = UsageError("the command line could not be understood; the message is on stderr")
+        Output(command, as_json=True).envelope(error.exit_code, {}, [error])
+
+
+class Interrupted(PinnerError):
+    """The user pressed Ctrl-C, or something sent SIGTERM."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+def _failed(output: Output, error: PinnerError) -> ExitCode:
+    output.error(error)
+    output.envelope(error.exit_code, {}, [error])
+    return error.exit_code
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

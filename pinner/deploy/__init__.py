@@ -1,0 +1,1 @@
+"""The verbs from manifest to running server: resolve, materialize, check, launch."""

@@ -1,0 +1,103 @@
+"""Drift at rest: what the machine holds now, against the lock.
+
+Owns running the probes and gathering their answers. No side effects but the memory of digests, no network.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pinner.deploy.load import Deployment
+from pinner.deploy.workspace import find_workspace
+from pinner.engines import engine_for
+from pinner.errors import ExitCode, ManifestError, PinnerError, UnknownFact
+from pinner.host.digest import DigestMemory
+from pinner.host.home import Home
+from pinner.model.facts import Difference, Drift, Observation, Override, Unknown, accept
+from pinner.model.lock import Lock
+from pinner.probes import PROBES, draft
+from pinner.probes.base import Probe, Scene, Workspace
+
+NOT_MATERIALIZED = "nothing is materialized to look at"
+
+
+def scene_for(deployment: Deployment, lock: Lock, home: Home, *, deep: bool = False) -> Scene:
+    """What the probes look at for this deployment; the workspace is None before `materialize`."""
+    return Scene(
+        lock=lock,
+        directory=deployment.directory,
+        home=home,
+        memory=DigestMemory(home.digests),
+        workspace=find_workspace(lock, deployment.directory, home),
+        deep=deep,
+    )
+
+
+def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
+    """Run every probe at rest. Raises ManifestError where draft and target cannot work together."""
+    engine_for(scene.lock.engine.kind)
+    mismatch = draft.problems(scene)
+    if mismatch:
+        raise ManifestError("draft and target do not fit: " + "; ".join(mismatch))
+    answers = [_ask(name, probe, scene) for name, probe in PROBES.items()]
+    return accept(joined(answers), overrides)
+
+
+def exit_code(drift: Drift) -> ExitCode:
+    """Drift wins over what could not be told."""
+    if drift.differences:
+        return ExitCode.DIFFERENT
+    return ExitCode.FAILED if drift.unknown else ExitCode.OK
+
+
+def joined(parts: list[Drift]) -> Drift:
+    """Several answers as one, in order."""
+    return Drift(
+        differences=tuple(item for part in parts for item in part.differences),
+        unknown=tuple(item for part in parts for item in part.unknown),
+        accepted=tuple(item for part in parts for item in part.accepted),
+        notes=tuple(note for part in parts for note in part.notes),
+        how={aspect: how for part in parts for aspect, how in part.how.items()},
+    )
+
+
+def judged(probe: Probe, lock: Lock, observation: Observation | None) -> Drift:
+    """One probe's observation as drift."""
+    if observation is None:
+        return Drift()
+    differences, unknown = probe.compare(lock, observation)
+    how = {observation.aspect: observation.how} if observation.how else {}
+    notes = tuple(f"{observation.aspect}: {note}" for note in observation.notes)
+    return Drift(differences=differences, unknown=unknown, notes=notes, how=how)
+
+
+def unknown_aspect(aspect: str, reason: str) -> Drift:
+    """An aspect that could not be looked at as a whole."""
+    difference = Difference(aspect=aspect, key=aspect, pinned="as locked", observed=Unknown(reason))
+    return Drift(unknown=(difference,))
+
+
+def _ask(name: str, probe: Probe, scene: Scene) -> Drift:
+    if scene.workspace is None and needs_workspace(name, scene.lock):
+        return unknown_aspect(name, NOT_MATERIALIZED)
+    try:
+        return judged(probe, scene.lock, probe.observe(scene))
+    except UnknownFact as error:
+        return unknown_aspect(name, error.message)
+    except PinnerError as error:
+        # One aspect that cannot be read must not hide what the others have found.
+        return unknown_aspect(name, error.message)
+    except OSError as error:
+        return unknown_aspect(name, f"{error.filename}: {error.strerror}")
+
+
+def needs_workspace(name: str, lock: Lock) -> bool:
+    """Whether an aspect lies in what `materialize` builds."""
+    if name == "source":
+        return lock.engine.source.type != "path"
+    return name == "python" and lock.python.path is None
+
+
+def with_workspace(scene: Scene, workspace: Workspace) -> Scene:
+    """The same scene, looking at a workspace that is not finished yet."""
+    return msgspec.structs.replace(scene, workspace=workspace)

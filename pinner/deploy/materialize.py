@@ -1,0 +1,215 @@
+"""From lock to workspace: the engine's tree, the Python environment, compiled byte code.
+
+Owns the order of building: beside, verified, renamed, marker last. A kill at any point leaves nothing that a
+later call takes for finished. Must not resolve anything: every byte is pinned by the lock.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from pinner.deploy.check import check, scene_for, with_workspace
+from pinner.deploy.load import Deployment
+from pinner.deploy.workspace import Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
+from pinner.errors import CommandFailed, OperationFailed
+from pinner.host import process
+from pinner.host.files import exclusive, make_read_only, remove_tree, write_atomic
+from pinner.host.home import Home
+from pinner.host.uv import Uv, site_index
+from pinner.model import pylock as pylock_format
+from pinner.model.facts import Difference, Drift
+from pinner.model.lock import Lock
+from pinner.probes import python_env, source
+from pinner.probes.base import Workspace
+
+Say = Callable[[str], None]
+
+# The aspects whose bytes this module makes; the others belong to the user and are `check`'s to judge.
+BUILT_ASPECTS = ("source", "python")
+
+
+class Materialized(msgspec.Struct, frozen=True):
+    """A finished workspace; `drift` is the check that this call made of it after building (None: it was there)."""
+
+    workspace: Workspace
+    drift: Drift | None
+
+
+def materialize(deployment: Deployment, lock: Lock, home: Home, *, say: Say = lambda _line: None) -> Materialized:
+    """Build the workspace of a lock, or find it. Two callers at once build it once. Raises OperationFailed."""
+    found = find_workspace(lock, deployment.directory, home)
+    if found is not None:
+        return Materialized(found, None)
+    workspace = workspace_paths(lock, deployment.directory, home)
+    guard = home.workspaces / f".{workspace.root.name}.lock"
+    waiting = "building the same workspace"
+    with exclusive(guard, what=waiting, on_wait=lambda: say(f"waiting for another pinner that is {waiting}")):
+        if read_seal(workspace) is not None:
+            return Materialized(workspace, None)
+        try:
+            drift = _build(deployment, lock, home, workspace, say)
+        except OSError as error:
+            raise OperationFailed(f"cannot build {workspace.root}: {error.strerror} ({error.filename})") from None
+    return Materialized(workspace, drift)
+
+
+def _build(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, say: Say) -> Drift:
+    stage = workspace_paths(
+        lock, deployment.directory, home, root=home.workspaces / f".stage-{workspace.root.name}"
+    )
+    # What an earlier call left behind when it was killed: nothing in it can be trusted.
+    remove_tree(stage.root)
+    remove_tree(workspace.root)
+    try:
+        stage.root.mkdir(parents=True)
+        (stage.root / "home").mkdir(mode=0o700)
+        if stage.tree is not None:
+            say(f"checking out {(lock.engine.source.commit or '')[:12]}")
+            patches = [deployment.directory / patch.file for patch in lock.engine.patches]
+            source.export(lock.engine.source, patches, home, stage.tree, directory=deployment.directory, say=say)
+            make_read_only(stage.tree)
+        full_version = lock.python.patch_level
+        if lock.python.path is None:
+            full_version = _build_environment(deployment, lock, home, stage, say)
+        stage.root.rename(workspace.root)
+        say("compiling byte code")
+        _compile(lock, workspace)
+        return _seal(deployment, lock, home, workspace, full_version)
+    except BaseException:
+        remove_tree(stage.root)
+        if read_seal(workspace) is None:
+            remove_tree(workspace.root)
+        raise
+
+
+def _build_environment(deployment: Deployment, lock: Lock, home: Home, stage: Workspace, say: Say) -> str:
+    """Install what the pylock names, then the engine; returns the interpreter's full version."""
+    python = lock.python
+    site = site_index(home)
+    uv = Uv(home, site=site, indexes=deployment.manifest.python.indexes)
+    interpreter, full_version = uv.find_python(python.version)
+    text = deployment.pylock_path.read_text()
+    data = tomllib.loads(text)
+    requirements = stage.root / "pylock.toml"
+    if site.is_set or pylock_format.needs_site(data):
+        requirements = stage.root / "requirements.txt"
+        text = pylock_format.hashed_requirements(data)
+    requirements.write_text(text)
+    say(f"installing {len(data.get('packages', []))} packages for Python {full_version}")
+    for attempt in ("first", "last"):
+        uv.create_environment(stage.env, python=str(interpreter))
+        uv.sync(stage.env, requirements, exclude_newer=python.exclude_newer)
+        damaged = python_env.verify_records(stage.env)
+        if not damaged:
+            break
+        if attempt == "last":
+            raise OperationFailed("what was installed is not what its packages list:\n  " + "\n  ".join(damaged))
+        # A file of uv's cache has been edited through a hard link: fetch those packages anew, once.
+        say("a cached package is damaged; fetching it again")
+        uv.forget_cache()
+        remove_tree(stage.env)
+    _install_engine(lock, uv, stage, say)
+    return full_version
+
+
+def _install_engine(lock: Lock, uv: Uv, stage: Workspace, say: Say) -> None:
+    """Build and add the engine of a git source; make a checkout in place importable by a path entry."""
+    pin = lock.engine.source
+    if stage.checkout is not None:
+        entry = stage.checkout / pin.subdirectory
+        (python_env.site_packages(stage.env) / "pinner-engine.pth").write_text(f"{entry}\n")
+    if stage.tree is None:
+        return
+    project = stage.tree / pin.subdirectory
+    if not (project / "pyproject.toml").is_file() and not (project / "setup.py").is_file():
+        where = pin.subdirectory or "its root"
+        raise OperationFailed(
+            f"the engine at {(pin.commit or '')[:12]} cannot be installed: no pyproject.toml in {where}",
+            hint="engine.source.subdirectory names the directory of the project",
+        )
+    say("building the engine")
+    # Build backends write into the source tree, which must stay as it was checked out.
+    copy = stage.root / "build"
+    wheels = stage.root / "wheels"
+    shutil.copytree(stage.tree, copy, symlinks=True)
+    _make_writable(copy)
+    wheels.mkdir()
+    try:
+        wheel = uv.build_wheel(
+            copy / pin.subdirectory,
+            wheels,
+            python=str(stage.python),
+            exclude_newer=lock.python.exclude_newer,
+            version=f"0+g{(pin.commit or '')[:12]}",
+        )
+        uv.install_wheel(stage.env, wheel)
+    except CommandFailed as error:
+        raise OperationFailed(f"the engine could not be built:\n{error.stderr.strip()}") from None
+    remove_tree(copy)
+    remove_tree(wheels)
+
+
+def _make_writable(root: Path) -> None:
+    for directory, _, _ in os.walk(root):
+        Path(directory).chmod(0o755)
+
+
+def _compile(lock: Lock, workspace: Workspace) -> None:
+    """Compile everything the engine can import, so that nothing is ever compiled at run time.
+
+    Content decides validity, not times: in the workspace's own environment the byte code is not checked again by
+    the interpreter (pinner does), next to code in place its source is.
+    """
+    options = ["-q", "-j", "0", "--invalidation-mode"]
+    if not is_in_place(lock):
+        targets, prefix, mode = [workspace.env / "lib"], [], "unchecked-hash"
+    else:
+        targets = [python_env.site_packages(workspace.env)]
+        if workspace.checkout is not None:
+            targets.append(workspace.checkout / lock.engine.source.subdirectory)
+        prefix, mode = ["-X", f"pycache_prefix={workspace.root / 'bytecode'}"], "checked-hash"
+    command = [str(workspace.python), "-I", *prefix, "-m", "compileall", *options, mode, *map(str, targets)]
+    # compileall exits with 1 if any file is no Python of this version; packages ship such files as test data.
+    process.run(command, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, check=False)
+
+
+def _seal(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, full_version: str) -> Drift:
+    """Take the digests of what was built, look at it with the probes of `check`, and put the marker last."""
+    scene = scene_for(deployment, lock, home)
+    env = python_env.seal(workspace.env, scene.memory) if lock.python.path is None else None
+    bytecode = workspace.root / "bytecode"
+    seal = Seal(
+        layout=1,
+        inputs=inputs(lock, deployment.directory),
+        python=full_version,
+        env=env,
+        bytecode=python_env.seal(bytecode, scene.memory) if bytecode.is_dir() else None,
+    )
+    text = msgspec.json.format(msgspec.json.encode(seal, order="deterministic"))
+    pending = workspace.root / "seal.pending"
+    write_atomic(pending, text)
+    looked_at = with_workspace(scene, msgspec.structs.replace(workspace, seal=pending))
+    drift = check(looked_at)
+    wrong = _own_differences(lock, drift.differences)
+    if wrong:
+        lines = "\n  ".join(f"{item.name}: pinned {item.pinned}, built {item.observed}" for item in wrong[:20])
+        raise OperationFailed(f"what was built is not what the lock says:\n  {lines}")
+    pending.rename(workspace.seal)
+    return drift
+
+
+def _own_differences(lock: Lock, differences: tuple[Difference, ...]) -> list[Difference]:
+    """Differences in what was built here; a checkout or environment in place is the user's."""
+    return [
+        item
+        for item in differences
+        if item.aspect in BUILT_ASPECTS
+        and not (item.aspect == "source" and lock.engine.source.type == "path")
+        and not (item.aspect == "python" and lock.python.path is not None)
+    ]

@@ -1,0 +1,247 @@
+"""The runs of this machine: their directories, finding one again, status, logs and down.
+
+Owns run.json, what pinner keeps of a launch (no values of variables). Signals go through pinner/host/runs.py only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from pinner.deploy.load import find_manifest, load_manifest
+from pinner.deploy.port import reachable_host
+from pinner.engines import engine_for
+from pinner.errors import OperationFailed, PinnerError, UsageError
+from pinner.host import runs
+from pinner.host.home import Home
+from pinner.host.http import Http, HttpFailed
+from pinner.model.facts import Override
+from pinner.model.manifest import Manifest
+
+SERVER_LOG = "server.log"
+# Seconds that `status` gives a server to generate a few tokens.
+STATUS_GENERATE_S = 15.0
+# Beyond the engine's own time to stop, the supervisor needs a moment to sweep what is left.
+SWEEP_S = 15.0
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch, as its run.json tells it. `lock` is the digest of the lock it was started from."""
+
+    schema: int = 1
+    run: str
+    deployment: str
+    name: str
+    manifest: str
+    lock: str
+    kind: str
+    url: str
+    argv: tuple[str, ...]
+    variables: tuple[str, ...]
+    overrides: tuple[Override, ...] = ()
+    stop_timeout_s: float = 30.0
+    started: float = 0.0
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is doing. `generates` is None where it was not asked, since nothing runs."""
+
+    run: Run
+    state: Literal["running", "starting", "exited", "failed", "lost", "elsewhere"]
+    pid: int | None
+    uptime_s: float | None
+    generates: bool | None
+    detail: str
+
+    @property
+    def is_serving(self) -> bool:
+        return self.state == "running" and self.generates is True
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """How a stop ended: `already` if there was nothing to do, `survivors` as "PID (name)"."""
+
+    run: str | None
+    already: bool
+    forced: bool
+    survivors: tuple[str, ...]
+
+
+def run_directory(home: Home, run: str) -> Path:
+    """Where a run keeps its state and its log."""
+    return home.runs / run
+
+
+def write_run(home: Home, run: Run) -> Path:
+    """Make a run's directory, with its run.json."""
+    directory = run_directory(home, run.run)
+    directory.mkdir(mode=0o700, parents=True)
+    (directory / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(run)))
+    return directory
+
+
+def all_runs(home: Home) -> list[Run]:
+    """Every run that is still known, newest first; a directory that cannot be understood is left out."""
+    found = []
+    for path in home.runs.glob("*/run.json") if home.runs.is_dir() else ():
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Run))
+        except (OSError, msgspec.DecodeError):
+            continue
+    return sorted(found, key=lambda run: (run.started, run.run), reverse=True)
+
+
+def live_run(home: Home, deployment_key: str) -> Run | None:
+    """The run of a deployment that is up or coming up."""
+    for run in all_runs(home):
+        if run.deployment == deployment_key and runs.is_alive(run_directory(home, run.run)):
+            return run
+    return None
+
+
+def leftovers(home: Home, deployment_key: str) -> list[Run]:
+    """Runs of a deployment whose supervisor was killed and whose processes are still there."""
+    return [
+        run
+        for run in all_runs(home)
+        if run.deployment == deployment_key and runs.survivors(run_directory(home, run.run))
+    ]
+
+
+def find_run(text: str, home: Home) -> Run | None:
+    """The run that a command line names: a run's name, or a manifest for its live or else newest run.
+
+    None if the manifest is known and has no run. Raises UsageError where neither exists.
+    """
+    known = all_runs(home)
+    for run in known:
+        if run.run == text:
+            return run
+    try:
+        deployment = load_manifest(find_manifest(text))
+    except UsageError:
+        # A manifest may have been removed while its server runs on.
+        gone = [run for run in known if run.name == text or run.manifest == str(Path(text).absolute())]
+        if not gone:
+            raise UsageError(
+                f"{text} is neither a manifest nor a run", hint="`pinner status` lists the runs"
+            ) from None
+        return gone[0]
+    own = [run for run in known if run.deployment == deployment.key]
+    alive = [run for run in own if runs.is_alive(run_directory(home, run.run))]
+    return next(iter(alive or own), None)
+
+
+def status(run: Run, home: Home) -> Status:
+    """Look at one run; if it is up, have it generate."""
+    directory = run_directory(home, run.run)
+    try:
+        alive = runs.is_alive(directory)
+        state = runs.read_state(directory)
+        left = [] if alive else runs.survivors(directory)
+    except runs.RunElsewhere as error:
+        return _status(run, "elsewhere", detail=error.message)
+    except PinnerError as error:
+        return _status(run, "lost", detail=error.message)
+    if left:
+        names = ", ".join(f"{one.pid} ({one.comm})" for one in left)
+        return _status(run, "lost", detail=f"its supervisor was killed; still alive: {names}")
+    if not alive:
+        ended: Literal["exited", "failed"] = "failed" if state.status == "failed" else "exited"
+        detail = state.error or ("stopped" if state.exit_code is None else f"exit code {state.exit_code}")
+        return _status(run, ended, detail=detail)
+    pid = state.server.pid if state.server else None
+    uptime_s = max(0.0, time.time() - state.started)
+    generates, detail = _generates(run)
+    up: Literal["running", "starting"] = "running" if generates or detail else "starting"
+    return Status(run=run, state=up, pid=pid, uptime_s=uptime_s, generates=generates, detail=detail)
+
+
+def _status(run: Run, state: Literal["exited", "failed", "lost", "elsewhere"], *, detail: str) -> Status:
+    return Status(run=run, state=state, pid=None, uptime_s=None, generates=None, detail=detail)
+
+
+def _generates(run: Run) -> tuple[bool, str]:
+    """Whether a real generation returns tokens now; "" as detail means that the server does not listen yet."""
+    engine = engine_for(run.kind)
+    http = Http()
+    if not engine.is_healthy(http, run.url):
+        try:
+            answer = http.get(f"{run.url}/health", timeout_s=5)
+        except HttpFailed as error:
+            return False, "" if "refused" in str(error) else f"not healthy: {error}"
+        return False, "" if answer.status == 503 else f"not healthy: /health answers {answer.status}"
+    try:
+        tokens = engine.generate(http, run.url, timeout_s=STATUS_GENERATE_S)
+    except HttpFailed as error:
+        return False, f"healthy, but it does not generate: {error}"
+    return tokens > 0, "generates" if tokens > 0 else "healthy, but it does not generate: no tokens came"
+
+
+def down(run: Run, home: Home, *, force: bool = False) -> Stopped:
+    """Stop a run and everything it started; a second call finds nothing to do."""
+    result = runs.stop(run_directory(home, run.run), timeout_s=run.stop_timeout_s + SWEEP_S, force=force)
+    return Stopped(
+        run=run.run,
+        already=result.already,
+        forced=result.forced,
+        survivors=tuple(f"{one.pid} ({one.name})" for one in result.survivors),
+    )
+
+
+def down_all(text: str, home: Home, *, force: bool = False) -> Stopped:
+    """Stop what a command line names: one run, or every run of a manifest that has left something alive."""
+    run = find_run(text, home)
+    if run is None:
+        return Stopped(run=None, already=True, forced=False, survivors=())
+    others = [] if run.run == text else leftovers(home, run.deployment)
+    results = [down(item, home, force=force) for item in dict.fromkeys([run, *others])]
+    return Stopped(
+        run=run.run,
+        already=all(result.already for result in results),
+        forced=any(result.forced for result in results),
+        survivors=tuple(survivor for result in results for survivor in result.survivors),
+    )
+
+
+def log_tail(directory: Path, lines: int) -> list[str]:
+    """The last lines of the engine's log."""
+    try:
+        with (directory / SERVER_LOG).open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - 64 * 1024 - 400 * lines))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return []
+    return text.splitlines()[-lines:] if lines else []
+
+
+def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:
+    """The last lines of a run's log, then each new piece of it until the run ends."""
+    directory = run_directory(home, run.run)
+    path = directory / SERVER_LOG
+    if not path.exists():
+        raise OperationFailed(f"{run.run} has no log")
+    with path.open("rb") as stream:
+        yield from (f"{line}\n" for line in log_tail(directory, lines))
+        stream.seek(0, os.SEEK_END)
+        while True:
+            alive = runs.is_alive(directory)
+            piece = stream.read()
+            if piece:
+                yield piece.decode(errors="replace")
+            elif not alive:
+                return
+            else:
+                sleep(0.2)
+
+
+def url_of(manifest: Manifest) -> str:
+    """Where a client on this machine reaches the server."""
+    host = reachable_host(manifest.serve.host)
+    return f"http://[{host}]:{manifest.serve.port}" if ":" in host else f"http://{host}:{manifest.serve.port}"

@@ -1,0 +1,39 @@
+"""What an engine module knows about one kind of server software.
+
+An engine is a module with these names; pinner/engines/__init__.py lists them. It holds facts and turns a
+manifest into arguments; it must not start processes or touch files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pinner.host.http import Http
+from pinner.model.manifest import Manifest
+
+
+class Engine(Protocol):
+    """One kind of server software."""
+
+    NAME: str
+    # The top-level package whose import decides which code runs.
+    PACKAGE: str
+    # Paths of the repository whose commits are known to move performance.
+    HOT_PATHS: tuple[str, ...]
+    # Prefixes of the variables that change what the engine computes or how fast.
+    FAMILIES: tuple[str, ...]
+    # Variables that the engine sets by itself, as its source shows.
+    SETS: frozenset[str]
+
+    def argv(self, manifest: Manifest) -> tuple[str, ...]:
+        """The whole argument list after the interpreter, with placeholders for the paths of this machine."""
+
+    def is_healthy(self, http: Http, url: str) -> bool:
+        """Whether the server says that it is up; only a generation proves it."""
+
+    def generate(self, http: Http, url: str, *, timeout_s: float) -> int:
+        """Generate a few tokens and count them. Raises requests' errors and ValueError for a bad answer."""
+
+    def account(self, http: Http, url: str) -> Mapping[str, Any]:
+        """The server's own account of its arguments, by flag name with underscores; secrets left out."""

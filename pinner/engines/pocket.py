@@ -1,0 +1,21 @@
+"""The small engine that ships with pinner, in deployments/quickstart/engine."""
+
+from __future__ import annotations
+
+from pinner.engines import sglang_api
+from pinner.model.manifest import Manifest
+
+NAME = "pocket"
+PACKAGE = "pocket"
+HOT_PATHS: tuple[str, ...] = ("pocket/speculative.py", "pocket/model.py", "pocket/scheduler.py", "pocket/cache.py")
+FAMILIES: tuple[str, ...] = ("POCKET_", "OPENBLAS_", *sglang_api.FAMILIES)
+SETS = frozenset({"NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "CUDA_DEVICE_MAX_CONNECTIONS", "POCKET_RUN_ID"})
+
+is_healthy = sglang_api.is_healthy
+generate = sglang_api.generate
+account = sglang_api.account
+
+
+def argv(manifest: Manifest) -> tuple[str, ...]:
+    """See pinner/engines/base.py."""
+    return sglang_api.argv("pocket.launch_server", manifest)

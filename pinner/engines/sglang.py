@@ -1,0 +1,62 @@
+"""SGLang."""
+
+from __future__ import annotations
+
+from pinner.engines import sglang_api
+from pinner.model.manifest import Manifest
+
+NAME = "sglang"
+PACKAGE = "sglang"
+# Where commits that moved decode speed have touched, by the reports in the project's tracker.
+HOT_PATHS: tuple[str, ...] = (
+    "python/sglang/srt/speculative",
+    "python/sglang/srt/distributed",
+    "python/sglang/srt/layers/moe",
+    "python/sglang/srt/layers/attention",
+    "python/sglang/srt/layers/quantization",
+    "python/sglang/srt/layers/communicator.py",
+    "python/sglang/srt/model_executor",
+    "python/sglang/srt/managers/scheduler.py",
+    "python/sglang/srt/mem_cache",
+    "python/sglang/srt/arg_groups",
+    "python/sglang/srt/server_args.py",
+    "python/sglang/srt/environ.py",
+    "python/pyproject.toml",
+    "sgl-kernel",
+)
+FAMILIES: tuple[str, ...] = sglang_api.FAMILIES
+SETS = frozenset(
+    {
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_NVLS_ENABLE",
+        "NCCL_MNNVL_ENABLE",
+        "NCCL_GRAPH_MIXING_SUPPORT",
+        "NCCL_ALGO",
+        "NCCL_MIN_NCHANNELS",
+        "NCCL_MAX_NCHANNELS",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "CUDA_MODULE_LOADING",
+        "TORCH_NCCL_AVOID_RECORD_STREAMS",
+        "TRTLLM_ENABLE_PDL",
+        "DG_JIT_CACHE_DIR",
+        "DG_JIT_USE_NVRTC",
+        "FLASHINFER_CUDA_ARCH_LIST",
+        "FLASHINFER_WORKSPACE_BASE",
+        "PROMETHEUS_MULTIPROC_DIR",
+        "SGLANG_RUN_ID",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "CUDA_CACHE_PATH",
+        "TILELANG_CACHE_DIR",
+        "TLLM_LOG_LEVEL",
+    }
+)
+
+is_healthy = sglang_api.is_healthy
+generate = sglang_api.generate
+account = sglang_api.account
+
+
+def argv(manifest: Manifest) -> tuple[str, ...]:
+    """See pinner/engines/base.py."""
+    return sglang_api.argv("sglang.launch_server", manifest)

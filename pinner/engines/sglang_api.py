@@ -1,0 +1,109 @@
+"""What SGLang and the servers that speak its surface have in common: flags, endpoints, families of variables.
+
+Facts are from SGLang's source, versions 0.4.6 to 0.5.23. Must not hold what only one engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pinner.host.http import Http, HttpFailed
+from pinner.model.lock import DRAFT_PLACEHOLDER, MODEL_PLACEHOLDER
+from pinner.model.manifest import Manifest
+
+FAMILIES: tuple[str, ...] = (
+    "NCCL_",
+    "CUDA_",
+    "SGLANG_",
+    "SGL_",
+    "TORCH",
+    "PYTORCH_",
+    "TRITON_",
+    "FLASHINFER_",
+    "DG_",
+    "TRTLLM_",
+    "OMP_",
+    "MKL_",
+    "GLOO_",
+    "NVSHMEM_",
+    "CUBLAS_",
+    "CUDNN_",
+)
+
+# Seconds for calls that a healthy server answers at once.
+QUICK_S = 10.0
+
+
+def argv(module: str, manifest: Manifest) -> tuple[str, ...]:
+    """`-m MODULE` and every argument by its full flag name, in an order that the manifest's does not change."""
+    flags: dict[str, Any] = {
+        "model-path": MODEL_PLACEHOLDER,
+        "host": manifest.serve.host,
+        "port": manifest.serve.port,
+    }
+    draft = manifest.draft
+    if draft is not None:
+        flags["speculative-algorithm"] = draft.algorithm
+        flags["speculative-draft-model-path"] = DRAFT_PLACEHOLDER
+        flags["speculative-num-steps"] = draft.num_steps
+        flags["speculative-eagle-topk"] = draft.eagle_topk
+        flags["speculative-num-draft-tokens"] = draft.num_draft_tokens
+    rendered = ["-m", module]
+    for flag, value in [*flags.items(), *sorted(manifest.engine.args.items())]:
+        rendered += _flag(flag, value)
+    return tuple(rendered)
+
+
+def _flag(flag: str, value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [f"--{flag}"]
+    values = value if isinstance(value, list) else [value]
+    texts = [str(item).lower() if isinstance(item, bool) else str(item) for item in values]
+    # A value that starts with a dash would be read as a flag.
+    if len(texts) == 1 and texts[0].startswith("-"):
+        return [f"--{flag}={texts[0]}"]
+    return [f"--{flag}", *texts]
+
+
+def is_healthy(http: Http, url: str) -> bool:
+    """Whether /health answers 200, or is not offered at all: only a generation proves anything."""
+    try:
+        return http.get(f"{url}/health", timeout_s=QUICK_S).status in (200, 404)
+    except HttpFailed:
+        return False
+
+
+def generate(http: Http, url: str, *, timeout_s: float) -> int:
+    """Generate up to 8 tokens greedily; returns how many came. Raises HttpFailed."""
+    body = {"text": "The", "sampling_params": {"max_new_tokens": 8, "temperature": 0}}
+    answer = http.post(f"{url}/generate", body, timeout_s=timeout_s)
+    if answer.status != 200:
+        raise HttpFailed(f"/generate answered {answer.status}: {_message(answer.body)}")
+    reply = answer.body[0] if isinstance(answer.body, list) and answer.body else answer.body
+    if not isinstance(reply, dict) or "error" in reply:
+        raise HttpFailed(f"/generate answered: {_message(answer.body)}")
+    meta = reply.get("meta_info")
+    counted = meta.get("completion_tokens") if isinstance(meta, dict) else None
+    if isinstance(counted, int):
+        return counted
+    return len(str(reply.get("text", "")).split())
+
+
+def account(http: Http, url: str) -> Mapping[str, Any]:
+    """The arguments that the server itself says it runs with. Keys never leave the process. Raises HttpFailed."""
+    for path in ("/server_info", "/get_server_info"):
+        answer = http.get(f"{url}{path}", timeout_s=QUICK_S)
+        if answer.status == 200 and isinstance(answer.body, dict):
+            return {key: value for key, value in answer.body.items() if not key.endswith("api_key")}
+    return {}
+
+
+def _message(body: Any) -> str:
+    """The text of an error reply, cut short."""
+    if isinstance(body, dict):
+        error = body.get("error", body.get("message", body))
+        body = error.get("message", error) if isinstance(error, dict) else error
+    return str(body)[:200]

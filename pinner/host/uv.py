@@ -1,0 +1,206 @@
+"""Running uv: resolving to PEP 751, building environments, building the engine.
+
+Owns uv's command line and its environment, which is built from nothing so that no UV_*, PIP_* or configuration
+file of the caller changes a result. Must not know manifests or locks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pinner.errors import CommandFailed, ManifestError, OperationFailed
+from pinner.host import process
+from pinner.host.home import Home
+
+# What uv may take from the caller: how to reach the network and where its certificates are. None of it can
+# change which bytes are installed, since hashes bind those.
+TRANSPORT = (
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HOME",
+    "XDG_DATA_HOME",
+)
+
+
+class SiteIndex(msgspec.Struct, frozen=True):
+    """Where this site gets packages from: a mirror's address, folders of wheels. Never part of a lock."""
+
+    index_url: str | None = None
+    find_links: tuple[str, ...] = ()
+
+    @property
+    def is_set(self) -> bool:
+        return self.index_url is not None or bool(self.find_links)
+
+
+def site_index(home: Home, environ: Mapping[str, str] | None = None) -> SiteIndex:
+    """PINNER_INDEX_URL and PINNER_FIND_LINKS (separated by spaces), else config.toml of $PINNER_HOME."""
+    environ = os.environ if environ is None else environ
+    config: dict[str, object] = {}
+    if home.config.is_file():
+        try:
+            config = tomllib.loads(home.config.read_text())
+        except (OSError, ValueError) as error:
+            raise ManifestError(f"{home.config}: {error}") from None
+        unknown = sorted(config.keys() - {"index-url", "find-links"})
+        if unknown:
+            raise ManifestError(f"{home.config}: {unknown[0]}: unknown key; known here: index-url, find-links")
+    index_url = environ.get("PINNER_INDEX_URL") or config.get("index-url")
+    links = environ.get("PINNER_FIND_LINKS", "").split() or config.get("find-links") or []
+    if not isinstance(index_url, str | None) or not (
+        isinstance(links, list) and all(isinstance(link, str) for link in links)
+    ):
+        raise ManifestError(f"{home.config}: index-url is a string, find-links a list of strings")
+    return SiteIndex(index_url, tuple(links))
+
+
+class Uv:
+    """The uv program that pinner depends on, with pinner's own cache.
+
+    `indexes` are the manifest's; the site's mirror, if set, takes the place of the first. Addresses go to uv
+    through its environment, since they may hold credentials and argument lists are for all to read.
+    """
+
+    def __init__(self, home: Home, *, site: SiteIndex | None = None, indexes: Sequence[str] = ()) -> None:
+        from uv import find_uv_bin  # noqa: PLC0415  # searching for the binary is only worth it here
+
+        self._program = find_uv_bin()
+        self._site = site or SiteIndex()
+        self._home = home
+        self._indexes = tuple(indexes)
+
+    def resolve(
+        self,
+        requirements: Sequence[Path],
+        *,
+        python: str,
+        output: Path,
+        extras: Sequence[str] = (),
+        exclude_newer: str | None = None,
+        upgrade: bool | Sequence[str] = False,
+    ) -> None:
+        """Resolve files of requirements, or a pyproject.toml, to a universal pylock at `output`.
+
+        Versions that `output` already holds are kept unless `upgrade` (all, or the named ones). No package code
+        runs: what would have to be built to be understood is an error.
+        """
+        argv = ["pip", "compile", *map(str, requirements), "--format", "pylock.toml", "--output-file", str(output)]
+        argv += [
+            "--universal",
+            "--python-version",
+            python,
+            "--python",
+            python,
+            "--generate-hashes",
+            "--no-header",
+        ]
+        argv += ["--no-build", "--no-annotate", "--quiet"]
+        for extra in extras:
+            argv += ["--extra", extra]
+        if exclude_newer:
+            argv += ["--exclude-newer", exclude_newer]
+        if upgrade is True:
+            argv.append("--upgrade")
+        for name in upgrade if isinstance(upgrade, Sequence) else ():
+            argv += ["--upgrade-package", name]
+        self._run(argv, cwd=output.parent)
+
+    def find_python(self, version: str) -> tuple[Path, str]:
+        """An interpreter of a minor version (uv may fetch one) and its full version, such as "3.11.7"."""
+        path = self._run(["python", "find", version]).strip()
+        full = self._run(["python", "find", version, "--show-version"]).strip()
+        return Path(path), full
+
+    def create_environment(self, path: Path, *, python: str) -> None:
+        """A virtual environment at `path` that may be renamed afterwards."""
+        self._run(["venv", "--python", python, "--relocatable", "--no-project", "--quiet", str(path)])
+
+    def sync(self, environment: Path, requirements: Path, *, exclude_newer: str | None = None) -> None:
+        """Make an environment hold exactly what a pylock or a file of hashed requirements names."""
+        argv = ["pip", "sync", str(requirements), "--python", str(environment / "bin" / "python")]
+        argv += ["--quiet", "--allow-empty-requirements", "--index-strategy", "unsafe-best-match"]
+        if exclude_newer:
+            argv += ["--exclude-newer", exclude_newer]
+        self._run(argv, cwd=requirements.parent)
+
+    def build_wheel(
+        self, project: Path, output: Path, *, python: str, exclude_newer: str | None, version: str
+    ) -> Path:
+        """Build a project's wheel into the directory `output`.
+
+        `version` is what setuptools-scm projects are called, since the tree has no git history to ask.
+        """
+        argv = ["build", "--wheel", "--out-dir", str(output), "--python", python, "--quiet", str(project)]
+        if exclude_newer:
+            argv += ["--exclude-newer", exclude_newer]
+        self._run(argv, cwd=output, more={"SETUPTOOLS_SCM_PRETEND_VERSION": version})
+        wheels = sorted(output.glob("*.whl"))
+        if len(wheels) != 1:
+            raise OperationFailed(f"building {project.name} gave {len(wheels)} wheels, expected one")
+        return wheels[0]
+
+    def install_wheel(self, environment: Path, wheel: Path) -> None:
+        """Add one wheel to an environment, without its dependencies."""
+        argv = ["pip", "install", "--no-deps", "--no-index", "--quiet", "--python"]
+        self._run([*argv, str(environment / "bin" / "python"), str(wheel)], cwd=wheel.parent)
+
+    def forget_cache(self) -> None:
+        """Empty pinner's own cache, so that everything is fetched and unpacked anew."""
+        self._run(["cache", "clean"])
+
+    def _run(self, argv: Sequence[str], *, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> str:
+        command = (self._program, "--no-config", *argv)
+        try:
+            done = process.run(command, env={**self._environment(), **(more or {})}, cwd=cwd)
+        except CommandFailed as error:
+            text = self._without_credentials(error.stderr)
+            raise CommandFailed(("uv", *argv[:2]), error.code, text) from None
+        return done.stdout.decode()
+
+    def _environment(self) -> dict[str, str]:
+        env = {name: os.environ[name] for name in TRANSPORT if name in os.environ}
+        env["PATH"] = _path_without_own_environment()
+        env["LANG"] = "C.UTF-8"
+        env["UV_CACHE_DIR"] = str(self._home.downloads)
+        env["UV_NO_CONFIG"] = "1"
+        env["UV_NO_PROGRESS"] = "1"
+        first = self._site.index_url or (self._indexes[0] if self._indexes else None)
+        if first:
+            env["UV_DEFAULT_INDEX"] = first
+        if len(self._indexes) > 1:
+            env["UV_INDEX"] = " ".join(self._indexes[1:])
+        if self._site.find_links:
+            env["UV_FIND_LINKS"] = " ".join(self._site.find_links)
+        return env
+
+    def _without_credentials(self, text: str) -> str:
+        from urllib.parse import urlsplit  # noqa: PLC0415  # only on the way out of an error
+
+        for address in (*self._indexes, self._site.index_url or ""):
+            parts = urlsplit(address)
+            if "@" in parts.netloc:
+                text = text.replace(parts.netloc.rpartition("@")[0] + "@", "")
+        return text
+
+
+def _path_without_own_environment() -> str:
+    """The caller's PATH less pinner's own virtual environment, whose interpreter is not the engine's."""
+    path = os.environ.get("PATH", os.defpath)
+    if sys.prefix == sys.base_prefix:
+        return path
+    own = Path(sys.prefix, "bin")
+    return os.pathsep.join(part for part in path.split(os.pathsep) if Path(part) != own)

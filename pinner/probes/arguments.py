@@ -1,0 +1,93 @@
+"""The engine's argument list, as its main process and the server's own account show it.
+
+Owns the aspect "arguments". At rest there is nothing to observe: the lock itself is what a launch will use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pinner.engines import engine_for
+from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
+from pinner.model.lock import Lock
+from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+
+NAME = "arguments"
+
+
+def pin(wish: Wish) -> tuple[str, ...]:
+    """The whole argument list with placeholders for the paths of this machine."""
+    return engine_for(wish.manifest.engine.kind).argv(wish.manifest)
+
+
+def observe(_scene: Scene) -> Observation | None:
+    """None: arguments exist only in a process."""
+    return None
+
+
+def observe_live(live: LiveScene) -> Observation | None:
+    """The command line of the main process, argument by argument, and the server's account of each flag."""
+    main = live.processes[0]
+    facts: dict[str, Fact] = {}
+    sealed: dict[str, Fact] = {}
+    evidence: dict[str, tuple[str, ...]] = {}
+    where = (f"pid {main.pid} ({main.comm})",)
+    pinned_flags, seen_flags = _by_flag(live.argv), _by_flag(main.argv)
+    if not main.argv or (len(main.argv) == 1 and len(live.argv) > 1):
+        facts["command-line"] = Unknown("the main process has overwritten its command line")
+        sealed["command-line"] = " ".join(live.argv[1:])
+    else:
+        for flag in pinned_flags.keys() | seen_flags.keys():
+            sealed[flag] = pinned_flags.get(flag, ABSENT)
+            facts[flag] = seen_flags.get(flag, ABSENT)
+            evidence[flag] = where
+    for flag, value in _account(pinned_flags, live.account).items():
+        sealed[f"server:{flag}"], facts[f"server:{flag}"] = value
+        evidence[f"server:{flag}"] = ("as the server's own account says",)
+    return Observation(aspect=NAME, facts=facts, sealed=sealed, evidence=evidence)
+
+
+def compare(_lock: Lock, observation: Observation) -> Judgement:
+    """Pure. What was launched stands in the observation's sealed side."""
+    return compare_facts({}, observation)
+
+
+def capture(_scene: Scene) -> Any:
+    """None: adopting a running server comes with `adopt`."""
+    return None
+
+
+def _by_flag(argv: tuple[str, ...]) -> dict[str, str]:
+    """Flag to its values as one text; what stands before the first flag is the entry point."""
+    flags: dict[str, list[str]] = {"entry-point": []}
+    current = "entry-point"
+    for argument in argv:
+        if argument.startswith("--"):
+            current, has_value, value = argument.partition("=")
+            flags.setdefault(current, []).extend([value] if has_value else [])
+        else:
+            flags[current].append(argument)
+    return {flag: " ".join(values) if values else "true" for flag, values in flags.items()}
+
+
+def _account(pinned: Mapping[str, str], account: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """For each pinned flag that the server reports as a plain value: (pinned, reported)."""
+    found = {}
+    for flag, value in pinned.items():
+        reported = account.get(flag.removeprefix("--").replace("-", "_"))
+        if isinstance(reported, bool):
+            found[flag] = (value, str(reported).lower())
+        elif isinstance(reported, (int, float)) and not _same_number(value, reported):
+            found[flag] = (value, str(reported))
+        elif isinstance(reported, str):
+            # SGLang upper-cases names of algorithms.
+            found[flag] = (value, value if reported.upper() == value.upper() else reported)
+    return found
+
+
+def _same_number(text: str, number: float) -> bool:
+    try:
+        return float(text) == float(number)
+    except ValueError:
+        return False

@@ -1,0 +1,105 @@
+"""The environment of every process of a run, against what it was launched with.
+
+Owns the aspect "environment". Reading only the parent would be wrong: engines assign variables in code and
+workers inherit the result, so each worker is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pinner.host.procfs import ProcessInfo, Unreadable
+from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
+from pinner.model.lock import EnvironmentPin, Lock
+from pinner.model.manifest import PassedThrough, env_text
+from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+
+NAME = "environment"
+HIDDEN = "(hidden)"
+
+
+def pin(wish: Wish) -> EnvironmentPin:
+    """Values as the process will see them; secrets and per-site values by name only."""
+    plain: dict[str, str] = {}
+    secret: dict[str, str] = {}
+    site: dict[str, str] = {}
+    for name, value in sorted(wish.manifest.env.items()):
+        if not isinstance(value, PassedThrough):
+            plain[name] = env_text(value)
+        elif value.secret is not None:
+            secret[name] = value.secret
+        elif value.site is not None:
+            site[name] = value.site
+    return EnvironmentPin(set=plain, secret=secret, site=site)
+
+
+def observe(_scene: Scene) -> Observation | None:
+    """None: the environment is built from nothing at launch; the caller's shell is no part of it."""
+    return None
+
+
+def observe_live(live: LiveScene) -> Observation | None:
+    """Each launched variable in each process; what the engine changes beyond the pins is a note."""
+    launched, pins = live.env, live.scene.lock.env
+    pinned = pins.set.keys() | pins.secret.keys() | pins.site.keys()
+    facts: dict[str, Fact] = dict(launched)
+    evidence: dict[str, list[str]] = {}
+    added: dict[str, str] = {}
+    main = live.processes[0]
+    for process in live.processes:
+        seen = live.environ(process.pid)
+        if seen is None:
+            continue
+        if isinstance(seen, Unreadable):
+            facts[f"of {_title(process)}"] = Unknown(f"pid {process.pid}: {seen.reason}")
+            continue
+        for name in sorted(seen.keys() | launched.keys()):
+            if seen.get(name) == launched.get(name):
+                continue
+            if process is not main and name not in pinned:
+                added[name] = seen.get(name, "(unset)")
+                continue
+            if facts.get(name, ABSENT) == launched.get(name, ABSENT):
+                facts[name] = seen.get(name, ABSENT)
+            evidence.setdefault(name, []).append(_sentence(process, name, seen, name in pins.secret))
+    sealed: dict[str, Fact] = dict(launched)
+    for name in pins.secret.keys() & launched.keys():
+        same = facts[name] == sealed[name]
+        sealed[name], facts[name] = HIDDEN, HIDDEN if same else "another value (hidden)"
+    return Observation(
+        aspect=NAME,
+        facts=facts,
+        sealed=sealed,
+        evidence={name: tuple(lines) for name, lines in evidence.items()},
+        notes=_notes(added),
+        how=f"{len(live.processes)} processes, {len(launched)} variables each",
+    )
+
+
+def compare(_lock: Lock, observation: Observation) -> Judgement:
+    """Pure. What was launched stands in the observation's sealed side."""
+    return compare_facts({}, observation)
+
+
+def capture(_scene: Scene) -> Any:
+    """None: adopting a running server comes with `adopt`."""
+    return None
+
+
+def _title(process: ProcessInfo) -> str:
+    return process.title or process.comm
+
+
+def _sentence(process: ProcessInfo, name: str, seen: Mapping[str, str], is_hidden: bool) -> str:
+    who = f"pid {process.pid} ({_title(process)})"
+    if name not in seen:
+        return f"{who} lacks it"
+    return f"{who} has another value" if is_hidden else f"{who} has {seen[name]}"
+
+
+def _notes(added: Mapping[str, str]) -> tuple[str, ...]:
+    """What the engine set by itself: worth knowing, and drift only where it contradicts a pin."""
+    if not added:
+        return ()
+    return ("set by engine: " + ", ".join(f"{name}={value}" for name, value in sorted(added.items())),)

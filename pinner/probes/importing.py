@@ -1,0 +1,135 @@
+"""Which file the launch interpreter takes the engine from.
+
+Owns asking an interpreter, in the environment that a launch gives it, where it finds a package, and who put
+that place on its path. The package is found, never imported. Must not judge: pinner/probes/source.py does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pinner.errors import CommandFailed, OperationFailed
+from pinner.host import checkout, process
+from pinner.host.history import SHORT
+from pinner.host.process import Started
+from pinner.model.facts import Unknown
+
+_TIMEOUT_S = 60.0
+_MARK = "pinner-import:"
+
+# Runs in the engine's interpreter, whose version may be older than pinner's own. The finders are asked one by
+# one, as `import` does, because the one that answers tells how the place came about.
+_SCRIPT = f"""
+import importlib.util, json, os, site, sys
+name = sys.argv[1]
+sys.path[:] = [entry for entry in sys.path if entry]
+answer = {{"origin": None, "locations": [], "finder": "", "entry": "", "put-by": ""}}
+for finder in sys.meta_path:
+    find = getattr(finder, "find_spec", None)
+    spec = find(name, None) if find else None
+    if spec is None:
+        continue
+    kind = finder if isinstance(finder, type) else type(finder)
+    if kind.__module__ not in ("_frozen_importlib", "_frozen_importlib_external"):
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        answer["finder"] = kind.__name__ + " of " + (file or kind.__module__)
+    if spec.has_location:
+        answer["origin"] = spec.origin
+    answer["locations"] = list(spec.submodule_search_locations or [])
+    break
+places = answer["locations"] or [answer["origin"] or os.sep]
+parents = {{os.path.realpath(os.path.dirname(place)) for place in places}}
+for entry in sys.path:
+    if os.path.realpath(entry) in parents:
+        answer["entry"] = entry
+        break
+for directory in site.getsitepackages():
+    if not os.path.isdir(directory):
+        continue
+    for file in sorted(os.listdir(directory)):
+        if file.endswith(".pth") and answer["entry"]:
+            path = os.path.join(directory, file)
+            with open(path, errors="replace") as stream:
+                lines = [line.strip() for line in stream if not line.startswith(("import ", "import\\t", "#"))]
+            wanted = os.path.realpath(answer["entry"])
+            if any(line and os.path.realpath(os.path.join(directory, line)) == wanted for line in lines):
+                answer["put-by"] = path
+print()
+print({_MARK!r} + json.dumps(answer))
+"""
+
+
+class Found(msgspec.Struct, frozen=True, rename="kebab"):
+    """Where an interpreter finds a package.
+
+    `origin` is the file that is run first (None for a namespace package), `locations` its directories,
+    `finder` names a finder that is not Python's own, `entry` the path entry, `put_by` the .pth file.
+    """
+
+    origin: str | None
+    locations: tuple[str, ...]
+    finder: str
+    entry: str
+    put_by: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The file, or a namespace package's directories; empty if there is no such package."""
+        return (self.origin,) if self.origin is not None else self.locations
+
+    def lines(self) -> tuple[str, ...]:
+        """Who put it there, and which checkout it is, for a person."""
+        lines = []
+        if self.finder:
+            lines.append(f"found by {self.finder}")
+        if self.entry:
+            lines.append(
+                f"from the path entry {self.entry}" + (f", which {self.put_by} adds" if self.put_by else "")
+            )
+        for place in self.places[:3]:
+            state = checkout.find(Path(os.path.realpath(place)).parent)
+            if state is not None:
+                branch = f" (branch {state.branch})" if state.branch else ""
+                lines.append(f"that is the checkout {state.toplevel} at {state.head[:SHORT]}{branch}")
+        return tuple(lines)
+
+
+def ask(python: Path, package: str, env: Mapping[str, str]) -> Started | Unknown:
+    """Start asking an interpreter where it finds `package`; `answer` takes what it says.
+
+    `env` are the deployment's own variables; those that steer an interpreter are given to it.
+    """
+    clean = {
+        "PATH": f"{python.parent}:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        **{name: value for name, value in env.items() if name.startswith("PYTHON")},
+        "PYTHONSAFEPATH": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    try:
+        return process.start([str(python), "-c", _SCRIPT, package], env=clean, cwd=Path("/"))
+    except OperationFailed as error:
+        return Unknown(error.message)
+
+
+def answer(asked: Started | Unknown) -> Found | Unknown:
+    """What the interpreter said, or why it could not say."""
+    if isinstance(asked, Unknown):
+        return asked
+    try:
+        completed = process.collect(asked, timeout_s=_TIMEOUT_S)
+    except CommandFailed as error:
+        return Unknown(f"the launch interpreter gave no answer: {error.stderr}")
+    rows = completed.stdout.decode("utf-8", "replace").split(f"\n{_MARK}")
+    if completed.code != 0 or len(rows) != 2:
+        said = completed.stderr.decode("utf-8", "replace").strip().splitlines()
+        return Unknown(f"the launch interpreter failed ({completed.code}): {said[-1] if said else 'no word'}")
+    try:
+        return msgspec.json.decode(rows[1], type=Found)
+    except msgspec.MsgspecError as error:
+        return Unknown(f"the launch interpreter's answer cannot be read: {error}")

@@ -1,0 +1,258 @@
+"""The engine's source: what is pinned of it, and whether the files and the imports on this machine are that.
+
+Owns the aspect "source" for all three kinds: a repository that pinner checks out, a checkout in place, and an
+index package. Bytes decide, not what an index, a version string or a file's time says. Must not write
+anywhere but below $PINNER_HOME, and `observe` uses no network.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pinner.engines import engine_for
+from pinner.errors import OperationFailed, UnknownFact
+from pinner.host import checkout, files, git, history, mirror
+from pinner.host.checkout import CheckoutMissing, CheckoutState
+from pinner.host.digest import take_snapshot
+from pinner.host.export import Patch
+from pinner.host.history import SHORT
+from pinner.host.home import Home
+from pinner.model.facts import ABSENT, Observation, Unknown, compare_facts
+from pinner.model.lock import Lock, SourcePin
+from pinner.probes import importing
+from pinner.probes.base import Judgement, LiveScene, Scene
+from pinner.probes.importing import Found
+from pinner.probes.source_pin import pin
+from pinner.probes.source_tree import (
+    SCOPE,
+    Findings,
+    Pinned,
+    comparable,
+    compare_files,
+    is_importable_place,
+)
+
+__all__ = ["NAME", "capture", "compare", "export", "observe", "observe_live", "pin"]
+
+NAME = "source"
+
+
+def export(
+    pin: SourcePin,
+    patches: Sequence[Path],
+    home: Home,
+    destination: Path,
+    *,
+    directory: Path,
+    say: Callable[[str], None] = lambda _line: None,
+) -> None:
+    """Write the files of a git source, patched, into `destination`, which must be new or empty.
+
+    `directory` is where a relative address starts from. Raises OperationFailed, with nothing left in
+    `destination`, if the commit cannot be had or the result is not the tree that is pinned.
+    """
+    if pin.url is None or pin.commit is None:
+        raise OperationFailed(f"a source of type {pin.type!r} is not checked out")
+    mine = mirror.ensure(home.mirrors, git.address(pin.url, directory), say)
+    mine.make_present(pin.commit, say=say)
+    read = [Patch(str(path), files.read_bytes(path, what="patch")) for path in patches]
+    exported = mine.export(pin.commit, destination, read)
+    if (exported.tree, exported.patched_tree) != (pin.tree, pin.patched_tree):
+        files.remove_tree(destination)
+        raise OperationFailed(
+            f"commit {pin.commit} gives tree {exported.patched_tree or exported.tree}, and the lock says "
+            f"{pin.patched_tree or pin.tree}"
+        )
+    for note in exported.notes:
+        say(note)
+    for pointer in exported.lfs_pointers:
+        say(f"{pointer} is a Git LFS pointer; its content is not fetched")
+
+
+def observe(scene: Scene) -> Observation | None:
+    """The files of the engine against the pinned tree, and which file the launch interpreter imports."""
+    pin = scene.lock.engine.source
+    findings = Findings()
+    python = _interpreter(scene)
+    # Started first and collected last: the interpreter starts while files are looked at.
+    asked = None
+    if python is not None:
+        asked = importing.ask(python, engine_for(scene.lock.engine.kind).PACKAGE, scene.lock.env.set)
+    found: Found | Unknown | None = None
+    try:
+        if pin.type == "path":
+            _observe_checkout(scene, findings)
+        elif pin.type == "git":
+            _observe_tree(scene, findings)
+    finally:
+        if asked is not None:
+            found = importing.answer(asked)
+    if found is not None:
+        _judge_import(scene, found, findings)
+    return Observation(
+        aspect=NAME,
+        facts=findings.facts,
+        sealed=findings.sealed,
+        evidence=findings.evidence,
+        notes_by_key=findings.notes_by_key,
+        notes=tuple(findings.notes),
+        how=findings.how,
+    )
+
+
+def observe_live(live: LiveScene) -> Observation | None:  # noqa: ARG001  # the protocol's shape
+    """None: the module files that live processes have imported come with the live checks of all aspects."""
+    return None
+
+
+def capture(scene: Scene) -> None:  # noqa: ARG001  # the protocol's shape
+    """None: pins of a machine as it is come with `adopt`."""
+    return
+
+
+def compare(lock: Lock, observation: Observation) -> Judgement:
+    """Pure. The files that differ, with their pinned side, stand in the observation."""
+    pin = lock.engine.source
+    pinned = {"commit": pin.commit} if pin.type == "path" else {}
+    if "tree" in observation.facts:
+        pinned["tree"] = pin.patched_tree or pin.tree
+    return compare_facts(pinned, observation)
+
+
+def _interpreter(scene: Scene) -> Path | None:
+    """The interpreter that a launch uses; None before anything is materialized."""
+    if scene.workspace is not None:
+        return scene.workspace.python
+    if scene.lock.python.path is None:
+        return None
+    place = scene.directory / scene.lock.python.path
+    return place / "bin" / "python" if place.is_dir() else place
+
+
+def _observe_tree(scene: Scene, findings: Findings) -> None:
+    """What pinner has checked out, by its bytes; the facts hold `tree` if they are the pinned ones."""
+    pin = scene.lock.engine.source
+    if scene.workspace is None or scene.workspace.tree is None:
+        findings.facts["tree"] = Unknown("nothing is materialized to look at")
+        return
+    if not scene.workspace.tree.is_dir():
+        findings.facts["tree"] = ABSENT
+        return
+    tree = pin.patched_tree or pin.tree or ""
+    existing = mirror.existing(scene.home.mirrors, git.address(pin.url or "", scene.directory))
+    pinned = Pinned(tree, existing.git if existing is not None else None)
+    snapshot = take_snapshot(scene.workspace.tree, scene.memory, SCOPE, deep=scene.deep)
+    findings.how = snapshot.how
+    if pinned.digest(scene.memory) == snapshot.digest:
+        findings.facts["tree"] = tree
+        return
+    entries = pinned.entries()
+    if entries is not None:
+        compare_files(findings, entries, snapshot)
+    elif snapshot.unknown:
+        findings.facts["tree"] = snapshot.digest
+    else:
+        # Without the mirror the files still prove the tree, but cannot be told one by one.
+        findings.facts["tree"] = history.tree_id(snapshot.entries)
+        findings.notes_by_key["tree"] = "the mirror is missing, so which files differ cannot be told"
+
+
+def _observe_checkout(scene: Scene, findings: Findings) -> None:
+    """A checkout in place: where HEAD is and how it came there, and the bytes of its files."""
+    pin = scene.lock.engine.source
+    try:
+        state = checkout.inspect(scene.directory / (pin.path or ""))
+    except CheckoutMissing as error:
+        findings.facts["commit"] = ABSENT
+        findings.notes_by_key["commit"] = error.message
+        return
+    except UnknownFact as error:
+        findings.facts["commit"] = Unknown(error.message)
+        findings.evidence["commit"] = (error.hint,) if error.hint else ()
+        return
+    findings.facts["commit"] = state.head
+    if state.head != pin.commit:
+        findings.evidence["commit"] = checkout.story(state, pin.commit or "").lines(_hot_paths(scene.lock))
+    _observe_files(scene, state, findings)
+
+
+def _observe_files(scene: Scene, state: CheckoutState, findings: Findings) -> None:
+    pin = scene.lock.engine.source
+    pinned = Pinned(pin.tree or "", state.git, pin.differs)
+    snapshot = take_snapshot(state.toplevel, scene.memory, SCOPE, deep=scene.deep)
+    findings.how = snapshot.how
+    if pinned.digest(scene.memory) == snapshot.digest:
+        return
+    entries = pinned.entries()
+    if entries is None:
+        if state.head == pin.commit:
+            findings.facts["tree"] = Unknown(f"the checkout does not hold the pinned tree {pin.tree}")
+        else:
+            findings.notes.append(
+                "files edited on top of HEAD are not told: the pinned tree is not in the checkout"
+            )
+        return
+    told = {} if state.head == pin.commit else comparable(history.tree_entries(state.git, state.head))
+
+    def is_told(path: str, seen: str | None) -> bool:
+        """What the commits between did to a file is told by `commit`, and not once more for each file."""
+        return state.head != pin.commit and path not in pin.differs and seen == told.get(path)
+
+    compare_files(
+        findings,
+        entries,
+        snapshot,
+        is_expected=is_told,
+        counts=lambda path: is_importable_place(path, pin.subdirectory),
+    )
+
+
+def _hot_paths(lock: Lock) -> tuple[str, ...]:
+    return (*engine_for(lock.engine.kind).HOT_PATHS, *lock.engine.hot_paths)
+
+
+def _judge_import(scene: Scene, found: Found | Unknown, findings: Findings) -> None:
+    """Whether the engine's package comes from where it should."""
+    pin = scene.lock.engine.source
+    package = engine_for(scene.lock.engine.kind).PACKAGE
+    expected, also = _import_root(scene, package)
+    findings.sealed["imported-from"] = str(expected)
+    if isinstance(found, Unknown):
+        findings.facts["imported-from"] = found
+        return
+    is_exact = expected.name == package
+    strangers = [place for place in found.places if not _is_below(place, expected, is_exact)]
+    if found.places and not strangers:
+        findings.facts["imported-from"] = str(expected)
+        return
+    if not found.places:
+        findings.facts["imported-from"] = ABSENT
+        findings.notes_by_key["imported-from"] = f"the launch interpreter finds no package {package}"
+    else:
+        findings.facts["imported-from"] = strangers[0]
+        findings.notes_by_key["imported-from"] = f"{package} is imported from another place than is pinned"
+    at = f" at {pin.commit[:SHORT]}" if pin.commit else ""
+    findings.evidence["imported-from"] = (*found.lines(), f"expected: {also}{at}")
+
+
+def _import_root(scene: Scene, package: str) -> tuple[Path, Path]:
+    """The directory that the package must come from, and the tree or environment that it belongs to."""
+    pin = scene.lock.engine.source
+    if pin.type == "path":
+        top = scene.directory / (pin.path or "")
+        root = Path(os.path.normpath(top / pin.subdirectory))
+        # Where the package lies at the root, a copy of it further down is not the one that is pinned.
+        inner = root / package
+        return (inner if inner.is_dir() else root), Path(os.path.normpath(top))
+    if scene.workspace is not None:
+        return scene.workspace.env, scene.workspace.env
+    place = scene.directory / (scene.lock.python.path or "")
+    return place, place
+
+
+def _is_below(place: str, root: Path, is_exact: bool) -> bool:
+    """Whether a module file or directory lies below `root`, or in it and no further down if `is_exact`."""
+    real, above = Path(os.path.realpath(place)), Path(os.path.realpath(root))
+    return above in (real, real.parent) or (not is_exact and above in real.parents)

@@ -1,0 +1,48 @@
+"""What every test with real processes shares: a run id, and the proof that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from pinner.host import procfs
+from pinner.host.runs import RUN_MARKER
+from tests.integration.command import Pinner, nothing_left
+
+
+def strays(run: str) -> list[procfs.ProcessInfo]:
+    """Processes that carry the run's marker in their environment or its id in their arguments."""
+    found = []
+    for one in procfs.processes():
+        environment = procfs.environ(one.pid)
+        marked = isinstance(environment, dict) and environment.get(RUN_MARKER) == run
+        if one.pid != os.getpid() and (marked or any(run in word for word in one.argv)):
+            found.append(one)
+    return found
+
+
+@pytest.fixture
+def run_id() -> Iterator[str]:
+    """A run id that no other test has; at the end nothing may carry it."""
+    run = f"test-{uuid.uuid4().hex[:12]}"
+    yield run
+    left = strays(run)
+    end = time.monotonic() + 2
+    while left and time.monotonic() < end:  # a process that was just killed needs a moment
+        time.sleep(0.02)
+        left = strays(run)
+    for one in left:
+        os.kill(one.pid, signal.SIGKILL)
+    assert not left, f"left behind by the test: {left}"
+
+
+@pytest.fixture
+def pinner(capsys: pytest.CaptureFixture[str]) -> Iterator[Pinner]:
+    """`pinner …`, and at the end nothing of it runs on."""
+    with nothing_left():
+        yield Pinner(capsys)
