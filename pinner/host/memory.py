@@ -137,8 +137,7 @@ def _create(connection: sqlite3.Connection) -> None:
         if connection.execute("PRAGMA user_version").fetchone()[0] < _SCHEMA:
             connection.execute("DROP TABLE IF EXISTS digest")
             connection.execute(
-                "CREATE TABLE digest "
-                "(kind TEXT, key BLOB, checksum BLOB, value BLOB, PRIMARY KEY (kind, key))"
+                "CREATE TABLE digest (kind TEXT, key BLOB, checksum BLOB, value BLOB, PRIMARY KEY (kind, key))"
             )
             connection.execute(f"PRAGMA user_version = {_SCHEMA}")
 

@@ -82,9 +82,7 @@ class Snapshot:
         The mode is git's, or "fifo", "socket" or "device"; those are never opened and have the digest "-".
         """
         lines = _lines(self.scope, self._tree.directories)
-        return {
-            os.fsdecode(path): f"{mode.decode()} {digest.decode()}" for path, mode, digest in sorted(lines)
-        }
+        return {os.fsdecode(path): f"{mode.decode()} {digest.decode()}" for path, mode, digest in sorted(lines)}
 
     @property
     def how(self) -> str:

@@ -68,9 +68,7 @@ class Directory(msgspec.Struct, array_like=True):
 
     def remembered(self) -> dict[bytes, tuple[bytes, bytes]]:
         """(packed identity, entry) by name."""
-        return dict(
-            zip(self.names, zip(self.split_stats()[1:], self.split_entries(), strict=True), strict=True)
-        )
+        return dict(zip(self.names, zip(self.split_stats()[1:], self.split_entries(), strict=True), strict=True))
 
     def put(self, read: dict[int, tuple[bytes, bytes]]) -> None:
         """Note (packed identity, entry) of files, by index, once their bytes have been read."""
@@ -226,9 +224,7 @@ class Lister:
         below = (name for name, is_dir in is_directory.items() if is_dir and name not in self._excluded)
         return [join(path, name) for name in sorted(below, reverse=True)]
 
-    def _look(
-        self, path: bytes, index: int, remembered: tuple[bytes, bytes] | None
-    ) -> tuple[bytes, bytes] | None:
+    def _look(self, path: bytes, index: int, remembered: tuple[bytes, bytes] | None) -> tuple[bytes, bytes] | None:
         """The packed identity and the entry of a file of the last directory; None if it is gone by now."""
         full = join(self._root, path)
         moment = time.time_ns()

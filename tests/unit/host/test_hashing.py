@@ -111,9 +111,7 @@ try:
 except KeyboardInterrupt:
     pass
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True)
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)
 

@@ -318,9 +318,7 @@ def test_forked_and_single_give_the_same(
 names = st.sampled_from(["a", "b", "c", "d/a", "d/b", "d/e/a", "f/a"])
 actions = st.lists(
     st.tuples(
-        st.sampled_from(
-            ["write", "same size", "remove", "rename", "link", "mkdir", "chmod", "settle", "look"]
-        ),
+        st.sampled_from(["write", "same size", "remove", "rename", "link", "mkdir", "chmod", "settle", "look"]),
         names,
         names,
     ),
