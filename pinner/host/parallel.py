@@ -18,9 +18,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 Send = Callable[[bytes], None]
-Job = Callable[[Send], None]
+Work = Callable[[int, Send], None]
+
+MAX_PIECES = 4096
 
 _HEADER = struct.Struct("<I")
+_NUMBER = struct.Struct("<I")
 _MAX_WORKERS = 16
 
 
@@ -41,54 +44,55 @@ def can_fork() -> bool:
         return False
 
 
-def run_forked(jobs: Sequence[Job], on_message: Callable[[bytes], None]) -> list[bool]:
-    """Run each job in a forked process; `on_message` gets what the jobs send, in this process.
+def run_forked(work: Work, count: int, on_message: Callable[[bytes], None]) -> None:
+    """Do `work(0)` to `work(count - 1)` in forked processes, each taking the next piece when it is free.
 
-    Returns for each job whether it finished; a job that raised or crashed did not. No worker outlives the
-    call, however it ends. Only where `can_fork()`.
+    `on_message` gets what `work` sends, in this process. A worker that raises or crashes sends no more; the
+    caller sees what is missing. `count` is at most MAX_PIECES. No worker outlives the call, however it ends.
+    Only where `can_fork()`.
     """
+    pieces, numbers = os.pipe()
+    # Fits into the pipe whole; a read of one number is atomic, so that each goes to one worker.
+    os.write(numbers, b"".join(_NUMBER.pack(number) for number in range(count)))
+    os.close(numbers)
     pids: list[int] = []
     readers: list[int] = []
-    finished = [False] * len(jobs)
     try:
-        for job in jobs:
+        for _ in range(min(worker_count(), count)):
             reader, writer = os.pipe()
             pid = os.fork()
             if pid == 0:
                 for descriptor in (reader, *readers):
                     os.close(descriptor)
-                _work(job, writer)
+                _live(work, pieces, writer)
             os.close(writer)
             pids.append(pid)
             readers.append(reader)
         _receive(readers, on_message)
         while pids:
-            _, status = os.waitpid(pids[-1], 0)
+            os.waitpid(pids[-1], 0)
             pids.pop()
-            finished[len(pids)] = status == 0
     finally:
-        for reader in readers:
-            os.close(reader)
+        for descriptor in (pieces, *readers):
+            os.close(descriptor)
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-    return finished
 
 
-def _work(job: Job, writer: int) -> None:
+def _live(work: Work, pieces: int, writer: int) -> None:
     """The life of a worker; never returns."""
-    code = 1
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGBUS):
             signal.signal(number, signal.SIG_DFL)
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-        job(lambda message: _write(writer, message))
-        code = 0
+        while piece := os.read(pieces, _NUMBER.size):
+            work(_NUMBER.unpack(piece)[0], lambda message: _write(writer, message))
     finally:
         # No cleanup of the parent's objects, no flushing of its streams, no traceback.
-        os._exit(code)
+        os._exit(0)
 
 
 def _write(writer: int, message: bytes) -> None:

@@ -99,9 +99,7 @@ def start(run_dir: Path, spec: LaunchSpec) -> RunState:
     if not answer:
         supervisor.wait()
         said = (run_dir / rundir.SUPERVISOR_LOG).read_text(errors="replace").strip().splitlines()
-        raise LaunchFailed(
-            f"the supervisor ended without an answer: {said[-1] if said else 'it said nothing'}"
-        )
+        raise LaunchFailed(f"the supervisor ended without an answer: {said[-1] if said else 'it said nothing'}")
     told = json.loads(answer)
     if not told["ok"]:
         supervisor.wait()
@@ -203,9 +201,7 @@ def _live_state(run_dir: Path, pid: int) -> RunState:
             if state.supervisor == Identity(pid, procfs.start_ticks(pid) or 0):
                 return state
         if time.monotonic() > end:
-            raise UnknownFact(
-                f"{run_dir}: process {pid} holds the lock, but is not the one its state tells of"
-            )
+            raise UnknownFact(f"{run_dir}: process {pid} holds the lock, but is not the one its state tells of")
         time.sleep(0.01)
 
 

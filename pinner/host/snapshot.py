@@ -22,9 +22,21 @@ from pathlib import Path
 import msgspec
 
 from pinner.errors import OperationFailed
-from pinner.host.hashing import Hashed, Identity, Progress, hash_files
+from pinner.host.hashing import Hashed, Progress, hash_files
 from pinner.host.memory import DigestMemory
-from pinner.host.tree import MODES, NOT_KNOWN, Directory, Lister, Listing, Scope, join, stale
+from pinner.host.tree import (
+    HASHED,
+    MODES,
+    NOT_KNOWN,
+    UNSETTLED,
+    Directory,
+    Lister,
+    Listing,
+    Scope,
+    join,
+    pack,
+    stale,
+)
 from pinner.model.facts import Unknown
 
 _KIND = "tree"
@@ -70,9 +82,7 @@ class Snapshot:
         The mode is git's, or "fifo", "socket" or "device"; those are never opened and have the digest "-".
         """
         lines = _lines(self.scope, self._tree.directories)
-        return {
-            os.fsdecode(path): f"{mode.decode()} {digest.decode()}" for path, mode, digest in sorted(lines)
-        }
+        return {os.fsdecode(path): f"{mode.decode()} {digest.decode()}" for path, mode, digest in sorted(lines)}
 
     @property
     def how(self) -> str:
@@ -140,17 +150,17 @@ def _hash(base: bytes, scope: Scope, listing: Listing, progress: Progress | None
         directory = listing.directories[at]
         paths.append(join(base, join(directory.path, directory.names[index])))
     results = hash_files(paths, [size for _, _, size in places], scope.algorithm, progress)
-    settled: dict[int, dict[int, Identity]] = {}
+    read: dict[int, dict[int, tuple[bytes, bytes]]] = {}
     for (at, index, _), result in zip(places, results, strict=True):
         directory = listing.directories[at]
         if isinstance(result, Hashed):
-            directory.entries[index] = (b"x" if result.identity[0] & 0o100 else b"r") + result.digest
-            if result.is_settled:
-                settled.setdefault(at, {})[index] = result.identity
+            record = pack([result.identity]) if result.is_settled else UNSETTLED
+            entry = (b"x" if result.identity[0] & 0o100 else b"r") + result.digest
+            read.setdefault(at, {})[index] = (record, entry)
         else:
             listing.unknown[join(directory.path, directory.names[index])] = result
-    for at, identities in settled.items():
-        listing.directories[at].put_identities(identities)
+    for at, found in read.items():
+        listing.directories[at].put(found)
     return len(places)
 
 
@@ -158,10 +168,10 @@ def _lines(scope: Scope, directories: Sequence[Directory]) -> Iterable[tuple[byt
     prefix = "sha256:" if scope.algorithm == "sha256" else ""
     modes = {letter: mode.encode() for letter, mode in MODES.items()}
     for directory in directories:
-        for name, entry in zip(directory.names, directory.entries, strict=True):
+        for name, entry in zip(directory.names, directory.split_entries(), strict=True):
             letter = entry[:1]
             if letter != NOT_KNOWN:
-                digest = f"{prefix}{entry[1:].hex()}" if len(entry) > 1 else "-"
+                digest = f"{prefix}{entry[1:].hex()}" if letter in HASHED else "-"
                 yield join(directory.path, name), modes[letter], digest.encode()
 
 

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -22,12 +22,13 @@ from pinner.model.facts import Unknown
 
 # The letter before each remembered digest, and git's spelling of the mode; the last three are never opened.
 MODES = {b"r": "100644", b"x": "100755", b"l": "120000", b"p": "fifo", b"s": "socket", b"d": "device"}
+HASHED = (b"r", b"x", b"l")
 NOT_KNOWN = b"?"
 
 _FORK_FROM = 4_000  # files; below it a fork costs more than it saves
-_STAT_WORKERS = 4
+_PIECES = 32  # of a tree; a worker takes the next one when it is free
 _RECORD = 6 * 8  # bytes of one packed identity
-_UNSETTLED = bytes(_RECORD)
+UNSETTLED = bytes(_RECORD)
 
 
 class Scope(NamedTuple):
@@ -48,26 +49,34 @@ class Directory(msgspec.Struct, array_like=True):
     """One directory, its `path` relative to the root.
 
     `stats` are the packed identities of itself and then of each name: zeros, which match nothing, for what
-    was too young to be trusted. `entries` hold for each name the letter of its mode and its digest.
+    was too young to be trusted. `entries` are for each name the letter of its mode and its digest.
     """
 
     path: bytes
     names: list[bytes]
     stats: bytes
-    entries: list[bytes]
+    entries: bytes
+
+    def split_entries(self) -> list[bytes]:
+        """The entry of each name."""
+        width = len(self.entries) // max(1, len(self.names))
+        return [self.entries[at : at + width] for at in range(0, len(self.entries), width or 1)]
+
+    def split_stats(self) -> list[bytes]:
+        """The packed identity of the directory, then of each name."""
+        return [self.stats[at : at + _RECORD] for at in range(0, len(self.stats), _RECORD)]
 
     def remembered(self) -> dict[bytes, tuple[bytes, bytes]]:
         """(packed identity, entry) by name."""
-        records = (self.stats[at : at + _RECORD] for at in range(_RECORD, len(self.stats), _RECORD))
-        return dict(zip(self.names, zip(records, self.entries, strict=True), strict=True))
+        return dict(zip(self.names, zip(self.split_stats()[1:], self.split_entries(), strict=True), strict=True))
 
-    def put_identities(self, seen: dict[int, Identity]) -> None:
-        """Note the identities of files, by index, once their bytes have been read."""
-        stats = bytearray(self.stats)
-        for index, one in seen.items():
-            start = _RECORD * (index + 1)
-            stats[start : start + _RECORD] = pack([one])
-        self.stats = bytes(stats)
+    def put(self, read: dict[int, tuple[bytes, bytes]]) -> None:
+        """Note (packed identity, entry) of files, by index, once their bytes have been read."""
+        stats, entries = self.split_stats(), self.split_entries()
+        for index, (record, entry) in read.items():
+            stats[index + 1] = record
+            entries[index] = entry
+        self.stats, self.entries = b"".join(stats), b"".join(entries)
 
 
 class Listing(NamedTuple):
@@ -99,47 +108,44 @@ def pack(values: Iterable[Identity]) -> bytes:
 
 def settled(seen: Identity, moment_ns: int) -> bytes:
     """The packed identity of what was read at a moment, or zeros where it does not vouch for the bytes."""
-    return pack([seen]) if is_settled(seen, moment_ns) else _UNSETTLED
+    return pack([seen]) if is_settled(seen, moment_ns) else UNSETTLED
 
 
 def stale(root: bytes, directories: Sequence[Directory]) -> set[bytes]:
     """Paths of the directories that are not, or hold a file that is not, as remembered. One lstat each."""
     count = sum(len(directory.names) for directory in directories)
-    workers = min(worker_count(), _STAT_WORKERS)
-    if count < _FORK_FROM or workers < 2 or not can_fork():
+    if count < _FORK_FROM or worker_count() < 2 or not can_fork():
         return {directory.path for directory in directories if _is_stale(root, directory, enter=False)}
-    shares = _even_shares(directories, count, workers)
+    pieces = _pieces(directories, count)
+    missing = set(range(len(pieces)))
     found: set[bytes] = set()
 
-    def job(share: Sequence[Directory]) -> Callable[[Send], None]:
-        def work(send: Send) -> None:
-            send(msgspec.msgpack.encode([one.path for one in share if _is_stale(root, one, enter=True)]))
-
-        return work
+    def work(piece: int, send: Send) -> None:
+        paths = [one.path for one in pieces[piece] if _is_stale(root, one, enter=True)]
+        send(msgspec.msgpack.encode((piece, paths)))
 
     def on_message(message: bytes) -> None:
-        found.update(msgspec.msgpack.decode(message, type=list[bytes]))
+        piece, paths = msgspec.msgpack.decode(message, type=tuple[int, list[bytes]])
+        missing.discard(piece)
+        found.update(paths)
 
-    for share, is_finished in zip(
-        shares, run_forked([job(share) for share in shares], on_message), strict=True
-    ):
-        if not is_finished:
-            found.update(directory.path for directory in share)
+    run_forked(work, len(pieces), on_message)
+    found.update(directory.path for piece in missing for directory in pieces[piece])
     return found
 
 
-def _even_shares(directories: Sequence[Directory], count: int, workers: int) -> list[Sequence[Directory]]:
+def _pieces(directories: Sequence[Directory], count: int) -> list[Sequence[Directory]]:
     """Runs of neighbours, found faster than scattered ones, with about as many files each."""
-    shares: list[Sequence[Directory]] = []
+    pieces: list[Sequence[Directory]] = []
     start = total = 0
     for index, directory in enumerate(directories):
         total += len(directory.names)
-        if total * workers >= count * (len(shares) + 1):
-            shares.append(directories[start : index + 1])
+        if total * _PIECES >= count * (len(pieces) + 1):
+            pieces.append(directories[start : index + 1])
             start = index + 1
     if start < len(directories):
-        shares.append(directories[start:])
-    return shares
+        pieces.append(directories[start:])
+    return pieces
 
 
 def _is_stale(root: bytes, directory: Directory, *, enter: bool) -> bool:
@@ -167,6 +173,7 @@ class Lister:
         self._root = root
         self._scope = scope
         self._excluded = frozenset(os.fsencode(name) for name in scope.exclude)
+        self._width = 1 + new_hash(scope.algorithm, 0).digest_size
         self._known = known
         self._fresh = fresh
         self._found = Listing([], [], {})
@@ -190,7 +197,7 @@ class Lister:
         """Add one directory; returns the paths of those directly below it."""
         full = join(self._root, path) if path else self._root
         moment = time.time_ns()
-        directory = Directory(path, [], _UNSETTLED, [])
+        directory = Directory(path, [], UNSETTLED, b"")
         self._found.directories.append(directory)
         try:
             own = settled(identity(os.lstat(full)), moment)
@@ -204,42 +211,37 @@ class Lister:
             directory.stats = own
             return []
         remembered = self._known[path].remembered() if path in self._known else {}
-        stats = [own]
+        stats, entries = [own], []
         for name in sorted(name for name, is_dir in is_directory.items() if not is_dir):
             if name == b".git" and name in self._excluded:
                 continue
-            record = self._look(full, directory, name, remembered.get(name))
-            if record is not None:
-                stats.append(record)
-        directory.stats = b"".join(stats)
+            looked = self._look(join(path, name), len(directory.names), remembered.get(name))
+            if looked is not None:
+                directory.names.append(name)
+                stats.append(looked[0])
+                entries.append(looked[1].ljust(self._width, b"\0"))
+        directory.stats, directory.entries = b"".join(stats), b"".join(entries)
         below = (name for name, is_dir in is_directory.items() if is_dir and name not in self._excluded)
         return [join(path, name) for name in sorted(below, reverse=True)]
 
-    def _look(
-        self, full: bytes, directory: Directory, name: bytes, remembered: tuple[bytes, bytes] | None
-    ) -> bytes | None:
-        """Add one file to its directory; returns its packed identity, None if it is gone by now."""
-        path = join(full, name)
+    def _look(self, path: bytes, index: int, remembered: tuple[bytes, bytes] | None) -> tuple[bytes, bytes] | None:
+        """The packed identity and the entry of a file of the last directory; None if it is gone by now."""
+        full = join(self._root, path)
         moment = time.time_ns()
-        record, entry = _UNSETTLED, NOT_KNOWN
         try:
-            seen = identity(os.lstat(path))
+            seen = identity(os.lstat(full))
             if remembered is not None and pack([seen]) == remembered[0]:
-                record, entry = remembered
-            elif stat.S_ISREG(seen[0]):
-                place = (len(self._found.directories) - 1, len(directory.names), seen[3])
-                self._found.to_hash.append(place)
-            elif stat.S_ISLNK(seen[0]):
-                entry, record = self._entry_of_link(path), settled(seen, moment)
-            else:
-                entry, record = _letter(seen[0]), settled(seen, moment)
+                return remembered
+            if stat.S_ISREG(seen[0]):
+                self._found.to_hash.append((len(self._found.directories) - 1, index, seen[3]))
+                return UNSETTLED, NOT_KNOWN
+            entry = self._entry_of_link(full) if stat.S_ISLNK(seen[0]) else _letter(seen[0])
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._found.unknown[join(directory.path, name)] = Unknown(reason_of(error))
-        directory.names.append(name)
-        directory.entries.append(entry)
-        return record
+            self._found.unknown[path] = Unknown(reason_of(error))
+            return UNSETTLED, NOT_KNOWN
+        return settled(seen, moment), entry
 
     def _entry_of_link(self, path: bytes) -> bytes:
         target = os.readlink(path)  # noqa: PTH115  # bytes: any name the file system has

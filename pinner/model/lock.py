@@ -77,13 +77,15 @@ class DistributionPin(Part, frozen=True, kw_only=True):
     """A distribution of an environment in place.
 
     `content` is the digest of all its installed files but byte code; `edited` are the files whose bytes
-    do not match the distribution's own RECORD, with their sha256 (or "missing").
+    do not match the distribution's own RECORD, with their sha256 (or "missing"). `origin` is what its
+    direct_url.json said, to tell two builds of one version apart; it proves nothing.
     """
 
     name: str
     version: str
     content: str
     edited: dict[str, str] = {}
+    origin: str = ""
 
 
 class PythonPin(Part, frozen=True, kw_only=True):

@@ -88,9 +88,7 @@ def test_an_interrupt_ends_the_whole_group(tmp_path: Path) -> None:
 
 def test_detached(tmp_path: Path) -> None:
     read, write = os.pipe()
-    code = (
-        f"import os,sys; os.write({write}, str(os.getsid(0)).encode()); print(os.getcwd(), dict(os.environ))"
-    )
+    code = f"import os,sys; os.write({write}, str(os.getsid(0)).encode()); print(os.getcwd(), dict(os.environ))"
     child = process.spawn_detached(
         [sys.executable, "-I", "-c", code],
         pass_fds=[write],

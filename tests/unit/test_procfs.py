@@ -147,9 +147,7 @@ def test_descendants(fake: FakeProc) -> None:
 
 def test_listeners_of_a_table(fake: FakeProc) -> None:
     (fake.root / "net").mkdir()
-    head = (
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    )
+    head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
     def row(local: str, state: str, inode: int) -> str:
         return f"   0: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1 0\n"

@@ -1,0 +1,239 @@
+"""A built environment against what it held when it was sealed.
+
+Owns naming every file that differs, and whose it is. Must not judge an environment in place: that is
+probes/python_in_place.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pinner.errors import OperationFailed
+from pinner.host.digest import DigestMemory, Snapshot, take_snapshot
+from pinner.host.interpreter import Interpreter, Question
+from pinner.model.facts import ABSENT, Fact, Unknown
+from pinner.probes.base import Scene, Workspace
+from pinner.probes.distributions import Distribution, is_byte_code, owners, read_distributions
+from pinner.probes.inventory import Inventory, Origin, read_inventory, write_inventory
+
+# More differing files of one distribution than these are told as one difference.
+_MANY = 20
+_KEYS_OF_THE_PROBE = frozenset({"interpreter", "files"})
+
+
+class Findings(msgspec.Struct):
+    """What was found so far; the fields are those of an Observation."""
+
+    facts: dict[str, Fact] = {}
+    sealed: dict[str, Fact] = {}
+    evidence: dict[str, tuple[str, ...]] = {}
+    notes_by_key: dict[str, str] = {}
+    notes: list[str] = []
+    how: list[str] = []
+
+    def differs(self, key: str, pinned: Fact, observed: Fact, note: str, *evidence: str) -> None:
+        """Add one difference."""
+        self.sealed[key] = pinned
+        self.facts[key] = observed
+        self.notes_by_key[key] = note
+        if evidence:
+            self.evidence[key] = evidence
+
+
+class _Change(msgspec.Struct, frozen=True):
+    """A file that is not as sealed."""
+
+    path: str
+    pinned: str | None
+    observed: str | None
+    owner: Origin | None
+
+
+def seal(root: Path, memory: DigestMemory) -> str:
+    """The digest of every file below `root`, and the inventory beside it. OperationFailed if one is unreadable."""
+    snapshot = take_snapshot(root, memory)
+    digest = snapshot.digest
+    if isinstance(digest, Unknown):
+        raise OperationFailed(f"cannot seal {root}: {digest.reason}")
+    write_inventory(root, snapshot.entries, read_distributions(root, site_directories(root)))
+    return digest
+
+
+def site_directories(root: Path) -> list[Path]:
+    """The site-packages of a built environment, by its layout."""
+    return sorted(root.glob("lib/python3.*/site-packages"))
+
+
+def look(scene: Scene, workspace: Workspace) -> Findings:
+    """Everything in the workspace that is not as sealed."""
+    question = Question(workspace.python, workspace.env)
+    found = Findings()
+    stored = _read_seal(workspace.seal)
+    trees = [(workspace.env, "env", ""), (workspace.root / "bytecode", "bytecode", "bytecode/")]
+    try:
+        for root, key, prefix in trees:
+            digest = stored.get(key)
+            if isinstance(digest, str):
+                look_at_tree(scene, root, digest, prefix, found)
+    finally:
+        answer = question.answer()
+    judge_interpreter(answer, workspace.python, str(stored.get("python", "")), found)
+    return found
+
+
+def look_at_tree(scene: Scene, root: Path, digest: str, prefix: str, found: Findings) -> None:
+    """Compare one sealed tree; `prefix` goes before the keys of its files."""
+    whole = f"{prefix}files"
+    if not root.is_dir():
+        found.differs(whole, digest, ABSENT, f"{root} is missing")
+        return
+    snapshot = take_snapshot(root, scene.memory, deep=scene.deep)
+    found.how.append(snapshot.how if not scene.deep else f"{snapshot.file_count:,} files, every byte read")
+    if snapshot.digest == digest:
+        found.sealed[whole] = found.facts[whole] = digest
+        return
+    for path, unknown in snapshot.unknown.items():
+        found.facts[prefix + key_of(path)] = unknown
+    inventory = read_inventory(root, digest)
+    if inventory is None:
+        note = "what was sealed cannot be told file by file: its inventory is missing or damaged"
+        found.differs(whole, digest, snapshot.digest, note)
+        return
+    current = owners(read_distributions(root, site_directories(root)))
+    changes = _changes(inventory, snapshot, current)
+    before = {one.name: one for one in inventory.distributions}
+    now = {one.name: one for one in current.values()}
+    for name, group in _by_owner(changes).items():
+        if name and (len(group) > _MANY or any(change.path.endswith(".dist-info/RECORD") for change in group)):
+            _tell_distribution(prefix + key_of(name), before.get(name), now.get(name), group, found)
+        else:
+            _tell_files(root, prefix, group, found)
+
+
+def judge_interpreter(answer: Interpreter | Unknown, python: Path, built_with: str, found: Findings) -> None:
+    """The fact `interpreter`: the minor version, absent where there is none, unknown where it does not run."""
+    key = "interpreter"
+    if not python.exists():
+        link = f", it points to {python.readlink()}" if python.is_symlink() else ""
+        found.facts[key] = ABSENT
+        found.notes_by_key[key] = f"{python} cannot be run: the interpreter is gone{link}"
+    elif isinstance(answer, Unknown):
+        found.facts[key] = answer
+    else:
+        found.facts[key] = answer.minor
+        found.notes_by_key[key] = f"{python} is Python {answer.version}"
+        if built_with and answer.version != built_with and built_with.startswith(f"{answer.minor}."):
+            found.notes.append(f"the interpreter is {answer.version}; it was {built_with}")
+
+
+def key_of(name: str) -> str:
+    """The key for a path or distribution: text that any encoder takes, and no key of the probe itself."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return f"./{text}" if text in _KEYS_OF_THE_PROBE else text
+
+
+def _read_seal(path: Path) -> dict[str, Any]:
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+
+
+def _changes(inventory: Inventory, snapshot: Snapshot, current: dict[str, Distribution]) -> list[_Change]:
+    sealed, entries, unknown = inventory.entries, snapshot.entries, snapshot.unknown
+    changes = []
+    for path in sorted(sealed.keys() | entries.keys()):
+        before, after = sealed.get(path), entries.get(path)
+        if before == after or path in unknown or any(path.startswith(f"{name}/") for name in unknown):
+            continue
+        owner = inventory.owner(path) or inventory.owner(_source_of(path))
+        present = current.get(path) or current.get(_source_of(path))
+        if owner is None and present is not None:
+            owner = Origin(present.name, present.version, present.info, present.origin)
+        changes.append(_Change(path, before, after, owner))
+    return changes
+
+
+def _source_of(path: str) -> str:
+    """The source that byte code was compiled from, by its name; the path itself for anything else."""
+    if not is_byte_code(path):
+        return path
+    directory, _, name = path.rpartition("/__pycache__/")
+    return f"{directory}/{name.partition('.')[0]}.py"
+
+
+def _by_owner(changes: list[_Change]) -> dict[str, list[_Change]]:
+    groups: dict[str, list[_Change]] = {}
+    for change in changes:
+        groups.setdefault(change.owner.name if change.owner else "", []).append(change)
+    return groups
+
+
+def _tell_files(root: Path, prefix: str, changes: list[_Change], found: Findings) -> None:
+    for change in changes:
+        found.differs(
+            prefix + key_of(change.path),
+            change.pinned or ABSENT,
+            change.observed or ABSENT,
+            _what_happened(root, change),
+            *_when(root / change.path),
+        )
+
+
+def _tell_distribution(
+    key: str, before: Origin | None, now: Distribution | None, group: list[_Change], found: Findings
+) -> None:
+    pinned: Fact = _said(before.version, before.origin) if before else ABSENT
+    observed: Fact = _said(now.version, now.origin) if now else ABSENT
+    if before is None and now is not None:
+        note = f"{now.title}: installed afterwards"
+    elif before is not None and now is None:
+        note = f"{before.title}: removed"
+    elif pinned == observed:
+        # The values must differ where the content does, though the metadata says the same of both.
+        pinned, observed = f"{pinned}, as sealed", f"{observed}, {len(group)} files differ"
+        note = f"{len(group)} of its files differ, though its metadata says the same"
+    else:
+        note = f"installed is {observed}, sealed was {pinned}"
+    lines = [f"{_verb(change)} {key_of(change.path)}" for change in group]
+    found.differs(key, pinned, observed, note, *lines)
+
+
+def _said(version: str, origin: str) -> str:
+    return f"version {version}" + (f" from {origin}" if origin else "")
+
+
+def _verb(change: _Change) -> str:
+    if change.pinned is None:
+        return "added"
+    return "removed" if change.observed is None else "changed"
+
+
+def _what_happened(root: Path, change: _Change) -> str:
+    """In plain words, the most telling thing first."""
+    name = change.path.rpartition("/")[2]
+    owner = f"{change.owner.title}: " if change.owner else "belongs to no distribution: "
+    done = {"added": "added", "removed": "removed", "changed": "edited after installation"}[_verb(change)]
+    if change.observed is not None and (root / change.path).is_symlink():
+        done += f", points to {(root / change.path).readlink()}"
+    if change.pinned and change.observed and change.pinned.split()[1] == change.observed.split()[1]:
+        done = f"mode {change.pinned.split()[0]} became {change.observed.split()[0]}"
+    if is_byte_code(change.path):
+        return f"{owner}compiled byte code, which the interpreter runs instead of the source: {done}"
+    if name in ("sitecustomize.py", "usercustomize.py"):
+        return f"{name}: runs at every start of the interpreter: {done}"
+    if name.endswith(".pth"):
+        return f"a .pth file: adds to the import path or runs code at start: {done}"
+    if name == "pyvenv.cfg":
+        return f"decides what the environment can import: {done}"
+    return owner + done
+
+
+def _when(path: Path) -> tuple[str, ...]:
+    try:
+        changed = os.lstat(path).st_ctime
+    except OSError:
+        return ()
+    return (f"last changed {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(changed))} UTC",)

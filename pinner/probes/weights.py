@@ -1,0 +1,246 @@
+"""The files of a model or draft directory: shared by the probes `model` and `draft`.
+
+Owns which files count, and how a file that is not what its name says is told. Hidden files and directories
+(.git, .cache, .gitattributes) are not looked at, since no engine loads them; symlinks are followed, since the
+Hub's cache is made of them. Must not write anything but the memory of digests.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from pinner.errors import ArtifactError
+from pinner.host.digest import DigestMemory, FileDigest, file_digests
+from pinner.model import artifacts
+from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
+from pinner.model.lock import FilePin, WeightsPin
+from pinner.probes.base import Judgement
+
+_WHOLE = "."  # the key for the directory as a whole
+_SAFETENSORS = ".safetensors"
+
+
+class Found(NamedTuple):
+    """A file of the directory: `path` below it, `size` in bytes, and why it cannot be weights, if so."""
+
+    path: str
+    real: Path
+    size: int
+    reason: str | None
+
+
+class Contents(NamedTuple):
+    """What a directory holds; `hidden` are names that are not looked at."""
+
+    files: list[Found]
+    hidden: list[str]
+
+
+def pin_files(directory: Path, memory: DigestMemory, *, key: str) -> tuple[FilePin, ...]:
+    """Size and sha256 of every file. ArtifactError, naming the file, for one that must not be pinned.
+
+    `key` is the manifest's key for the directory, for the message.
+    """
+    if not directory.is_dir():
+        raise ArtifactError(f"{key}: {directory} is not a directory")
+    contents = list_files(directory)
+    if not contents.files:
+        raise ArtifactError(f"{key}: {directory} holds no files")
+    for file in contents.files:
+        reason = file.reason or fault(file)
+        if reason is not None:
+            raise ArtifactError(f"{key}: {directory / file.path}: {reason}")
+    for index, shard in _missing_shards(contents.files):
+        raise ArtifactError(f"{key}: {directory / shard} is missing, and {index} names it")
+    pins = []
+    for file, digest in zip(
+        contents.files, file_digests([file.real for file in contents.files], memory), strict=True
+    ):
+        if isinstance(digest, Unknown):
+            raise ArtifactError(f"{key}: {directory / file.path}: {digest.reason}")
+        pins.append(FilePin(path=file.path, size=digest.size, sha256=digest.sha256))
+    return tuple(pins)
+
+
+def observe_files(
+    aspect: str, pin: WeightsPin, directory: Path, memory: DigestMemory, *, deep: bool
+) -> Observation:
+    """What the directory holds now; each file as "<bytes> bytes <digest>".
+
+    A file whose size or header already shows that it is another one is not hashed.
+    """
+    if not directory.is_dir():
+        note = f"{directory} is {'not a directory' if directory.exists() else 'missing'}"
+        return Observation(aspect=aspect, facts={_WHOLE: ABSENT}, notes_by_key={_WHOLE: note})
+    contents = list_files(directory)
+    if not contents.files:
+        return Observation(
+            aspect=aspect, facts={_WHOLE: "no files"}, notes_by_key={_WHOLE: f"{directory} holds no files"}
+        )
+    pinned = {file.path: file for file in pin.files}
+    facts: dict[str, Fact] = {}
+    notes: dict[str, str] = {}
+    to_read = []
+    for file in contents.files:
+        locked = pinned.get(file.path)
+        reason = file.reason or fault(file, locked.sha256 if locked else None)
+        if file.reason is not None:
+            facts[file.path], notes[file.path] = Unknown(file.reason), file.reason
+        elif reason is not None or locked is None or locked.size != file.size:
+            facts[file.path] = f"{file.size} bytes"
+            notes[file.path] = reason or _size_note(file, locked)
+        else:
+            to_read.append(file)
+    digests = file_digests([file.real for file in to_read], memory, deep=deep)
+    for file, digest in zip(to_read, digests, strict=True):
+        if isinstance(digest, Unknown):
+            facts[file.path] = digest
+        else:
+            facts[file.path] = _text(digest.size, digest.sha256)
+            if digest.sha256 != pinned[file.path].sha256:
+                notes[file.path] = "same size, other bytes"
+    for index, shard in _missing_shards(contents.files):
+        notes.setdefault(shard, f"missing, and {index} names it")
+    return Observation(
+        aspect=aspect,
+        facts=facts,
+        notes_by_key=notes,
+        notes=_hidden_note(contents.hidden),
+        how=_how(len(contents.files), digests),
+    )
+
+
+def compare_files(pin: WeightsPin, observation: Observation) -> Judgement:
+    """Pure: the pinned files against the observation."""
+    if _WHOLE in observation.facts:
+        return compare_facts({_WHOLE: f"{len(pin.files)} files"}, observation)
+    return compare_facts({file.path: _text(file.size, file.sha256) for file in pin.files}, observation)
+
+
+def list_files(directory: Path) -> Contents:
+    """Every file below a directory, in path order. Symlinked directories are entered once each."""
+    found: list[Found] = []
+    hidden: list[str] = []
+    _walk(directory, "", found, hidden, frozenset())
+    return Contents(sorted(found), sorted(hidden))
+
+
+def _walk(
+    directory: Path, prefix: str, found: list[Found], hidden: list[str], above: frozenset[tuple[int, int]]
+) -> None:
+    own = directory.stat()
+    if (own.st_dev, own.st_ino) in above:
+        found.append(Found(prefix.rstrip("/"), directory, 0, "a symlink to a directory that it lies in"))
+        return
+    above |= {(own.st_dev, own.st_ino)}
+    try:
+        names = sorted(os.listdir(directory))  # noqa: PTH208  # names, not paths, are wanted
+    except OSError as error:
+        found.append(Found(prefix.rstrip("/") or _WHOLE, directory, 0, f"cannot be listed: {error.strerror}"))
+        return
+    for name in names:
+        path = directory / name
+        if name.startswith("."):
+            hidden.append(prefix + name)
+            continue
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            found.append(Found(prefix + name, path, 0, "a symlink that points to nothing"))
+        except OSError as error:
+            found.append(Found(prefix + name, path, 0, f"cannot be read: {error.strerror}"))
+        else:
+            if stat.S_ISDIR(status.st_mode):
+                _walk(path, f"{prefix}{name}/", found, hidden, above)
+            elif stat.S_ISREG(status.st_mode):
+                found.append(Found(prefix + name, path, status.st_size, None))
+            else:
+                found.append(Found(prefix + name, path, 0, "not a regular file"))
+
+
+def fault(file: Found, locked_sha256: str | None = None) -> str | None:
+    """Why a regular file is not what its name says, from its first bytes and its size; None if it may be."""
+    is_small = file.size <= artifacts.MAX_POINTER_BYTES
+    is_safetensors = file.path.endswith(_SAFETENSORS)
+    if not is_small and not is_safetensors:
+        return None
+    try:
+        with file.real.open("rb") as stream:
+            if is_small:
+                pointer = artifacts.parse_pointer(stream.read(artifacts.MAX_POINTER_BYTES + 1))
+                if pointer is not None:
+                    return artifacts.pointer_fault(pointer, locked_sha256)
+                stream.seek(0)
+            if not is_safetensors:
+                return None
+            prefix = stream.read(artifacts.LENGTH_BYTES)
+            reason = artifacts.length_fault(prefix, file.size)
+            return reason or artifacts.header_fault(stream.read(artifacts.header_length(prefix)), file.size)
+    except OSError:
+        # Reading it whole gives the reason.
+        return None
+
+
+def read_config(directory: Path) -> dict[str, object] | None:
+    """The config.json of a model directory; None if it is missing or not a JSON object."""
+    try:
+        return msgspec.json.decode((directory / "config.json").read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _missing_shards(files: Iterable[Found]) -> Iterator[tuple[str, str]]:
+    """(index, shard) for each shard that an index names and that is not there."""
+    files = list(files)
+    names = frozenset(file.path for file in files)
+    for file in files:
+        if not file.path.endswith(_SAFETENSORS + artifacts.INDEX_SUFFIX) or file.reason is not None:
+            continue
+        above = file.path.rpartition("/")[0]
+        prefix = f"{above}/" if above else ""
+        beside = frozenset(name[len(prefix) :] for name in names if name.startswith(prefix))
+        try:
+            missing = artifacts.missing_shards(file.real.read_bytes(), beside)
+        except (OSError, ValueError):
+            continue
+        for shard in missing:
+            yield file.path, prefix + shard
+
+
+def _text(size: int, sha256: str) -> str:
+    return f"{size} bytes {sha256}"
+
+
+def _size_note(file: Found, locked: FilePin | None) -> str:
+    if locked is None:
+        return "not in the lock"
+    if file.size < locked.size:
+        return f"{locked.size - file.size:,} bytes shorter than the locked file"
+    return f"{file.size - locked.size:,} bytes longer than the locked file"
+
+
+def _hidden_note(hidden: list[str]) -> tuple[str, ...]:
+    if not hidden:
+        return ()
+    more = f" and {len(hidden) - 3} more" if len(hidden) > 3 else ""
+    return (f"hidden, not looked at: {', '.join(hidden[:3])}{more}",)
+
+
+def _how(count: int, digests: list[FileDigest | Unknown]) -> str:
+    total = f"{count:,} file{'' if count == 1 else 's'}"
+    read = sum(isinstance(digest, FileDigest) and digest.read_anew for digest in digests)
+    if count and read == count:
+        return f"{total}, every byte read"
+    parts = [
+        total,
+        "all by remembered digest" if read == 0 and len(digests) == count else f"{read:,} read anew",
+    ]
+    if len(digests) < count:
+        parts.append(f"{count - len(digests):,} not read")
+    return ", ".join(parts)
