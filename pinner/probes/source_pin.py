@@ -44,6 +44,11 @@ def _pin_repository(wish: Wish, source: Source, url: str) -> tuple[SourcePin, tu
         resolved = mine.resolve(kept.commit if kept and kept.commit else asked, say=wish.say)
     except ManifestError as error:
         raise ManifestError(f"engine.source.commit: {error.message}", hint=error.hint) from None
+    except OperationFailed as error:
+        if kept is None:
+            raise
+        hint = "`pinner lock --upgrade engine` takes what the manifest names now, and prints what that moves"
+        raise OperationFailed(f"the commit that the lock pins is gone: {error.message}", hint=hint) from None
     if resolved.note:
         wish.warn(resolved.note)
     patched = None

@@ -39,9 +39,7 @@ class Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "POCKET_", "SPT_"))}
         environment |= {"PYTHONPATH": str(QUICKSTART / "engine"), **variables}
         with log.open("wb") as stream:
-            self.process = subprocess.Popen(
-                command, cwd=QUICKSTART, env=environment, stdout=stream, stderr=stream
-            )
+            self.process = subprocess.Popen(command, cwd=QUICKSTART, env=environment, stdout=stream, stderr=stream)
         self.port = 0
         if wait:
             self.wait_for("fired up and ready to roll!")
@@ -57,9 +55,7 @@ class Server:
             time.sleep(0.01)
 
     def request(self, method: str, path: str, data: Any = None, timeout: float = 60) -> tuple[int, Any]:
-        with contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        ) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)) as connection:
             body = data if isinstance(data, str | None) else json.dumps(data)
             connection.request(method, path, body)
             answer = connection.getresponse()
@@ -87,9 +83,7 @@ class Server:
     def workers(self) -> dict[str, int]:
         """Title and pid of each worker."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        titles = {
-            Path(f"/proc/{pid}/cmdline").read_bytes().strip(b"\0").decode(): int(pid) for pid in children
-        }
+        titles = {Path(f"/proc/{pid}/cmdline").read_bytes().strip(b"\0").decode(): int(pid) for pid in children}
         return {title: pid for title, pid in titles.items() if title.startswith("pocket::")}
 
     def stop(self) -> int:

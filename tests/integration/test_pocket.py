@@ -49,10 +49,7 @@ def test_greedy_output_is_the_same_with_and_without_speculation(eagle: Server, b
 
 def test_sampled_output_is_the_same_with_and_without_speculation(eagle: Server, baseline: Server) -> None:
     params = {"temperature": 0.9, "top_p": 0.9, "sampling_seed": 7, "max_new_tokens": 60}
-    assert (
-        eagle.generate(PROMPTS[:4], **params)[2]["text"]
-        == baseline.generate(PROMPTS[:4], **params)[2]["text"]
-    )
+    assert eagle.generate(PROMPTS[:4], **params)[2]["text"] == baseline.generate(PROMPTS[:4], **params)[2]["text"]
     other = eagle.generate(PROMPTS[0], **params | {"sampling_seed": 8})["text"]
     assert other != eagle.generate(PROMPTS[0], **params)["text"]
 
@@ -164,9 +161,7 @@ def test_openai_routes(eagle: Server) -> None:
     )
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
     assert last["choices"] == [] and last["usage"]["completion_tokens"] == usage["completion_tokens"]
-    _, both = eagle.request(
-        "POST", "/v1/completions", {"prompt": ["The", "A"], "max_tokens": 5, "temperature": 0}
-    )
+    _, both = eagle.request("POST", "/v1/completions", {"prompt": ["The", "A"], "max_tokens": 5, "temperature": 0})
     assert [c["index"] for c in both["choices"]] == [0, 1] and both["usage"]["completion_tokens"] == 10
     assert eagle.request("GET", "/v1/models")[1]["data"][0]["id"] == "model"
 
@@ -205,9 +200,7 @@ def test_information_routes(eagle: Server) -> None:
         "speculative_eagle_topk": 1,
         "speculative_num_draft_tokens": 4,
     }
-    assert (
-        expected.items() <= info.items() and info["max_running_requests"] == 48 and info["random_seed"] == 1
-    )
+    assert expected.items() <= info.items() and info["max_running_requests"] == 48 and info["random_seed"] == 1
     assert "--speculative-num-steps 3" in info["launch_command"] and info["version"]
     assert info["internal_states"][0]["step_time_dict"]["verify_ms"] > 0
     model = eagle.request("GET", "/get_model_info")[1]
@@ -251,9 +244,7 @@ def test_many_streams_at_once_and_a_client_that_leaves(eagle: Server) -> None:
     assert lengths == [20] * 64
     body = json.dumps({"text": "A", "stream": True, "sampling_params": params | {"max_new_tokens": 1000}})
     with socket.create_connection(("127.0.0.1", eagle.port)) as client:
-        client.sendall(
-            f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-        )
+        client.sendall(f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         received = b""
         while b"data: {" not in received:
             received += client.recv(4096)

@@ -119,10 +119,7 @@ def test_the_tagged_commit_is_the_engine_here(clone: Path, tmp_path: Path) -> No
 def test_the_history_holds_the_incident(clone: Path) -> None:
     subjects = git("log", "--reverse", "--format=%s", "v0.3.0..main", cwd=clone).splitlines()
     assert len(subjects) == 7 and subjects.index(CULPRIT) == 1 and subjects.index(BROKEN) == 4
-    assert (
-        git("show", "--format=", "--name-only", commit_of(clone, CULPRIT), cwd=clone)
-        == "pocket/speculative.py"
-    )
+    assert git("show", "--format=", "--name-only", commit_of(clone, CULPRIT), cwd=clone) == "pocket/speculative.py"
     emails = set(git("log", "--format=%ae %ce", cwd=clone).split())
     assert emails and all(e.endswith("@example.com") for e in emails)
 
