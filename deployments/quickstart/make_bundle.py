@@ -103,7 +103,7 @@ def make(out: Path) -> list[tuple[str, Patch]]:
         raise ValueError(f"one patch must carry the tag, {len(tagged)} do")
     with tempfile.TemporaryDirectory() as scratch:
         repository = Repository(Path(scratch).resolve())
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "dist", "build")
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".*_cache", "dist", "build")
         shutil.copytree(HERE / "engine", repository.tree, ignore=ignored, dirs_exist_ok=True)
         for patch in reversed(patches[1 : tagged[0] + 1]):
             repository.apply(patch, "--reverse")

@@ -57,7 +57,7 @@ class Deployment:
             memory=DigestMemory(self.home.digests),
             previous=previous,
             upgrade=upgrade,
-            say=self.said.append,
+            warn=self.said.append,
         )
 
     def pin(

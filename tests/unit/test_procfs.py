@@ -185,8 +185,8 @@ def test_without_a_proc_it_says_so(tmp_path: Path) -> None:
 def test_this_process() -> None:
     me = procfs.process(os.getpid())
     assert me is not None
-    assert (me.ppid, me.session, me.retitled) == (os.getppid(), os.getsid(0), False)
-    assert me.argv == tuple(sys.orig_argv)
+    # A worker of pytest-xdist has replaced its title; arguments are looked at in a child below.
+    assert (me.ppid, me.session) == (os.getppid(), os.getsid(0))
     assert me.exe is not None
     assert Path(me.exe).samefile(sys.executable)
     assert len(procfs.boot_id()) == 36
