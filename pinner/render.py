@@ -122,7 +122,12 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
         lock_text(output, outcome.locked)
     if outcome.run is None:
         drift_text(output, outcome.drift, deep=False)
-        output.note("nothing was started: the machine differs from the lock")
+        why = (
+            "the machine differs from the lock"
+            if outcome.drift.differences
+            else "the lock demands what is unknown"
+        )
+        output.note(f"nothing was started: {why}")
         return
     if outcome.drift.accepted or outcome.drift.notes:
         for item in outcome.drift.accepted:

@@ -127,8 +127,10 @@ class Uv:
 
     def find_python(self, version: str) -> tuple[Path, str]:
         """An interpreter of a minor version (uv may fetch one) and its full version, such as "3.11.7"."""
-        path = self._run(["python", "find", version]).strip()
-        full = self._run(["python", "find", version, "--show-version"]).strip()
+        # No project and no environment that happens to lie around the caller may choose it.
+        argv = ["python", "find", "--system", "--no-project", version]
+        path = self._run(argv, cwd=Path("/")).strip()
+        full = self._run([*argv, "--show-version"], cwd=Path("/")).strip()
         return Path(path), full
 
     def create_environment(self, path: Path, *, python: str) -> None:
@@ -138,6 +140,7 @@ class Uv:
     def sync(self, environment: Path, requirements: Path, *, exclude_newer: str | None = None) -> None:
         """Make an environment hold exactly what a pylock or a file of hashed requirements names."""
         argv = ["pip", "sync", str(requirements), "--python", str(environment / "bin" / "python")]
+        argv += ["--preview-features", "pylock"]
         argv += ["--allow-empty-requirements", "--index-strategy", "unsafe-best-match"]
         if exclude_newer:
             argv += ["--exclude-newer", exclude_newer]
@@ -219,16 +222,18 @@ class Uv:
 
 
 def _watch(view: View) -> process.Watch | None:
-    """Show uv's own bars, with bytes and rates, up to the list of what was installed; only on a terminal."""
+    """Show uv's own bars, with bytes and rates, while it downloads; only on a terminal."""
     if view.columns is None:
         return None
-    is_over = False
+    is_preparing = False
 
     def show(data: bytes) -> None:
-        nonlocal is_over
-        is_over = is_over or b"Installed " in data
-        if not is_over:
-            view.raw(data)
+        nonlocal is_preparing
+        is_preparing = is_preparing or b"Preparing" in data
+        if is_preparing:
+            before, end, _ = data.partition(b"Prepared")
+            view.raw(before)
+            is_preparing = not end
 
     return process.Watch(show, view.columns)
 
