@@ -83,9 +83,7 @@ def show(title: str, pairs: list[tuple[float, float]], size: int, limit: float) 
     mine, other = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(one / two for one, two in pairs)
     rate = size / mine / 1e9
-    print(
-        f"{title}: {mine:.2f} s ({rate:.2f} GB/s) against {other:.2f} s, ratio {ratio:.2f} (at most {limit})"
-    )
+    print(f"{title}: {mine:.2f} s ({rate:.2f} GB/s) against {other:.2f} s, ratio {ratio:.2f} (at most {limit})")
 
 
 def main(gib: float = 4, rounds: int = 5, directory: str | None = None) -> None:

@@ -21,9 +21,7 @@ GIT = ("git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c",
 def build(root: Path, files: int) -> None:
     """A tree shaped like an environment: 15 files a directory, four directories deep."""
     for number in range(files):
-        directory = (
-            root / "lib/python3.11/site-packages" / f"pkg{number // 300:03d}" / f"sub{number // 15 % 20}"
-        )
+        directory = root / "lib/python3.11/site-packages" / f"pkg{number // 300:03d}" / f"sub{number // 15 % 20}"
         if number % 15 == 0:
             directory.mkdir(parents=True, exist_ok=True)
         (directory / f"module_{number % 15:02d}.py").write_bytes(f"# {number}\n".encode() * 100)

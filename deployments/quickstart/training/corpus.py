@@ -203,9 +203,7 @@ def capital(rng: random.Random) -> str:
 def chat(rng: random.Random) -> str:
     if rng.random() < 0.5:
         country, city = rng.choice(sorted(CAPITALS.items()))
-        question = rng.choice(
-            ["What is the capital of {}?", "Tell me the capital of {}.", "The capital of {}?"]
-        )
+        question = rng.choice(["What is the capital of {}?", "Tell me the capital of {}.", "The capital of {}?"])
         return f"<|user|>{question.format(country)}<|assistant|>The capital of {country} is {city}."
     thing, answer = rng.choice(sorted(EXPLANATIONS.items()))
     if rng.random() < 0.75:

@@ -132,15 +132,11 @@ class Target(nn.Module):
         for name, weight in self.named_parameters():
             if weight.ndim == 2:
                 scale = (
-                    (2 * len(self.layers)) ** -0.5
-                    if name.endswith(("o_proj.weight", "down_proj.weight"))
-                    else 1
+                    (2 * len(self.layers)) ** -0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1
                 )
                 nn.init.normal_(weight, std=scale * (0.05 if "embed" in name else weight.shape[1] ** -0.5))
 
-    def forward(
-        self, ids: torch.Tensor, aux: tuple[int, ...] = ()
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(self, ids: torch.Tensor, aux: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor | None]:
         positions = torch.arange(ids.shape[1])
         x, kept = self.embed_tokens(ids), []
         for index, layer in enumerate(self.layers):

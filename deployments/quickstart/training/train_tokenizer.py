@@ -76,9 +76,7 @@ def main(out: Path) -> None:
             "merges": [f"{a} {b}" for a, b in merges],
         },
     }  # fmt: skip
-    (out / "tokenizer.json").write_text(
-        json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
-    )
+    (out / "tokenizer.json").write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     print(len(tokens), "tokens,", len(merges), "merges,", len(words), "words")
 
 
