@@ -207,7 +207,7 @@ def _groups(output: Output, items: tuple[Difference, ...]) -> None:
             if item.note:
                 output.line(f"    {item.note}")
             for evidence in item.evidence:
-                output.line(f"    {evidence}")
+                output.line(f"    {output.yellow(evidence) if evidence.endswith('suspect') else evidence}")
         if len(group) > MOST_SHOWN:
             output.line(f"  … and {len(group) - MOST_SHOWN} more; `--output json` lists all")
     output.line()

@@ -41,7 +41,9 @@ def escape(kind: str, tag: str, note: Path) -> None:
 
 def hop(note: Path) -> None:
     """Fork and exit without end: no PID lives longer than a few milliseconds."""
-    note.write_text(str(os.getpid()))
+    beside = note.with_suffix(".new")
+    beside.write_text(str(os.getpid()))
+    beside.rename(note)
     while True:
         if os.fork():
             os._exit(0)

@@ -96,9 +96,9 @@ if "overwrite" in STUB:
 if "worker" in STUB or "overwrite" in STUB:
     subprocess.Popen([sys.executable, "-c", SLEEP, "3600"])
 if "escape" in STUB:
-    unmarked = {name: value for name, value in os.environ.items() if name != "PINNER_RUN"}
+    free = {name: value for name, value in os.environ.items() if name != "PINNER_RUN"}
     code = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.execv(sys.executable, sys.argv[1:])"
-    subprocess.Popen([sys.executable, "-c", code, sys.executable, "-c", SLEEP, STUB["escape"]], env=unmarked).wait()
+    subprocess.Popen([sys.executable, "-c", code, sys.executable, "-c", SLEEP, STUB["escape"]], env=free).wait()
 time.sleep(float(STUB.get("slow", 0)))
 print("The server is fired up and ready to roll!", flush=True)
 http.server.ThreadingHTTPServer((known.host, known.port), Handler).serve_forever()

@@ -3,7 +3,8 @@
 Run as `python make_bundle.py [OUT]`. Each patch is one commit: author, date, subject, an optional tag, a
 body, and after a line `---` the diff. The commit that carries the tag has exactly the tree of `engine/`;
 earlier states come from taking patches back, later ones from applying them. The commit ids depend on nothing
-else: not on the user's git configuration, the time zone or the umask. Must not touch anything but OUT.
+else: not on the user's git configuration, the time zone or the umask. Where a change of `engine/` makes a
+patch fail, mend the patch by hand. Must not touch anything but OUT.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def make(out: Path) -> list[tuple[str, Patch]]:
         raise ValueError(f"one patch must carry the tag, {len(tagged)} do")
     with tempfile.TemporaryDirectory() as scratch:
         repository = Repository(Path(scratch).resolve())
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "dist", "build")
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".*_cache", "dist", "build")
         shutil.copytree(HERE / "engine", repository.tree, ignore=ignored, dirs_exist_ok=True)
         for patch in reversed(patches[1 : tagged[0] + 1]):
             repository.apply(patch, "--reverse")

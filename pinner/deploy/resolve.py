@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from pinner.deploy.load import Deployment, bytes_digest, load_lock, read_lock
+from pinner.deploy.load import Deployment, bytes_digest, load_lock, read_lock, stale_reason
 from pinner.deploy.lockfile import changes, render_lock, render_pylock
 from pinner.errors import CommandFailed, LockError, ManifestError, OperationFailed, PinnerError
 from pinner.host.digest import DigestMemory
@@ -60,7 +60,8 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
         memory=DigestMemory(home.digests),
         previous=previous,
         upgrade=upgrade is True or upgrade == "engine",
-        say=notes.append,
+        say=say,
+        warn=notes.append,
     )
     manifest = deployment.manifest
     argv = arguments.pin(wish)
@@ -101,13 +102,8 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
 
 def is_current(deployment: Deployment) -> str | None:
     """Why the lock is not current, or None. Offline. Raises LockError where there is no readable lock."""
-    if not deployment.lock_path.exists():
-        load_lock(deployment)
-    try:
-        load_lock(deployment)
-    except LockError as error:
-        return error.message
-    return None
+    found = read_lock(deployment)
+    return stale_reason(deployment, found or load_lock(deployment))
 
 
 def _previous(deployment: Deployment) -> tuple[Lock | None, list[str]]:

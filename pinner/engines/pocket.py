@@ -7,7 +7,8 @@ from pinner.model.manifest import Manifest
 
 NAME = "pocket"
 PACKAGE = "pocket"
-HOT_PATHS: tuple[str, ...] = ("pocket/speculative.py", "pocket/model.py", "pocket/scheduler.py", "pocket/cache.py")
+# What computes; the rest of the repository serves, counts and logs.
+HOT_PATHS: tuple[str, ...] = ("pocket/speculative.py", "pocket/model.py", "pocket/layers.py", "pocket/parallel.py")
 FAMILIES: tuple[str, ...] = ("POCKET_", "OPENBLAS_", *sglang_api.FAMILIES)
 SETS = frozenset({"NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "CUDA_DEVICE_MAX_CONNECTIONS", "POCKET_RUN_ID"})
 

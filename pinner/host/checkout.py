@@ -112,6 +112,8 @@ def inspect(path: Path) -> CheckoutState:
 def find(path: Path) -> CheckoutState | None:
     """The checkout that a file or directory lies in, if it can be told."""
     for parent in (path, *path.parents):
+        if (parent / "pyvenv.cfg").exists():
+            return None  # an environment inside a checkout is no part of it
         if (parent / ".git").exists():
             try:
                 return inspect(parent)

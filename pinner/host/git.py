@@ -254,12 +254,17 @@ def reflog(path: Path) -> tuple[Move, ...]:
             Move(
                 old=entry.oldhexsha,
                 new=entry.newhexsha,
-                who=f"{entry.actor.name or ''} <{entry.actor.email or ''}>".strip(),
+                who=printable(f"{entry.actor.name or ''} <{entry.actor.email or ''}>".strip()),
                 when=iso_time(seconds, zone),
-                action=entry.message or "an unnamed action",
+                action=printable(process.redact(entry.message or "an unnamed action", {})),
             )
         )
     return tuple(moves)
+
+
+def printable(text: str) -> str:
+    """Text of a repository for a person's terminal, which it must not steer."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
 
 
 def iso_time(seconds: float, zone: timezone | None = None) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pinner.errors import CommandFailed
-from pinner.host.git import Git, error_text
+from pinner.host.git import Git, error_text, printable
 
 SHORT = 10
 
@@ -145,6 +145,5 @@ def _parsed(record: str) -> CommitInfo:
     sha, date, author, rest = (record.split("\0", 3) + [""] * 3)[:4]
     # With names the subject is followed by NUL and a line end, without by NUL alone.
     subject, _, names = rest.partition("\0")
-    return CommitInfo(
-        sha, date, author, subject, tuple(name for name in names.removeprefix("\n").split("\0") if name)
-    )
+    paths = tuple(name for name in names.removeprefix("\n").split("\0") if name)
+    return CommitInfo(sha, date, printable(author), printable(subject), paths)

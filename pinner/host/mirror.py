@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from pinner.errors import CommandFailed, ManifestError, OperationFailed
-from pinner.host import export, files, git, history
+from pinner.errors import ManifestError, OperationFailed
+from pinner.host import export, fetch, files, git, history
 from pinner.host.export import ExportedTree, Patch
 from pinner.host.git import FULL_ID, Git
 from pinner.host.history import CommitInfo
@@ -120,16 +120,16 @@ class Mirror(msgspec.Struct, frozen=True):
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         with files.exclusive(_lock_file(self.path), what=f"fetching {git.without_password(self.url)}"):
-            _remove_leftovers(self.path)
+            fetch.remove_leftovers(self.path)
             yield
 
     def _fetch(self, *args: str, input: bytes | None = None) -> None:
         completed = self._try_fetch(*args, input=input)
         if completed.code != 0:
-            raise _fetch_error(self.url, completed)
+            raise fetch.error(self.url, completed)
 
     def _try_fetch(self, *args: str, input: bytes | None = None) -> Completed:
-        return _fetch_into(self.path, *args, input=input)
+        return fetch.into(self.path, *args, input=input)
 
     def _have(self, wanted: str, say: Callable[[str], None]) -> str:
         """A full id that is here, fetched if need be: by branches and tags, by its id, by any reference."""
@@ -160,7 +160,7 @@ class Mirror(msgspec.Struct, frozen=True):
     def _remote_names(self, wanted: str) -> list[str]:
         listed = self.git.run("ls-remote", "origin", check=False, transport=True)
         if listed.code != 0:
-            raise _fetch_error(self.url, listed)
+            raise fetch.error(self.url, listed)
         rows = [line.split("\t") for line in listed.stdout.decode("utf-8", "replace").splitlines()]
         return [row[1] for row in rows if row[0] == wanted and not row[1].endswith("^{}") and row[1] != "HEAD"]
 
@@ -242,7 +242,7 @@ def ensure(mirrors: Path, url: str, say: Callable[[str], None] = lambda _line: N
         if mirror.path.is_dir():
             return mirror
         for left in mirrors.glob(f".{mirror.path.name}.*"):
-            _remove(left)
+            fetch.remove(left)
         # A name of its own: a git that outlived a killed pinner may still write into the old one.
         staged = mirrors / f".{mirror.path.name}.{secrets.token_hex(4)}"
         say(f"fetching {git.without_password(url)}")
@@ -250,13 +250,13 @@ def ensure(mirrors: Path, url: str, say: Callable[[str], None] = lambda _line: N
             _initialize(staged, url)
             # Git's own local transport never leaves contents out, and says so on every call.
             options = () if git.is_local(url) else ("--filter=blob:none",)
-            completed = _fetch_into(staged, *options, *_BRANCHES_AND_TAGS)
+            completed = fetch.into(staged, *options, *_BRANCHES_AND_TAGS)
             if completed.code != 0:
-                raise _fetch_error(url, completed)
+                raise fetch.error(url, completed)
             staged.rename(mirror.path)
             files.sync_directory(mirrors)
         finally:
-            _remove(staged)
+            fetch.remove(staged)
     return mirror
 
 
@@ -286,53 +286,3 @@ def _initialize(path: Path, url: str) -> None:
     Git.bare(path).run("config", "remote.origin.url", url)
     (path / "info").mkdir(exist_ok=True)
     (path / "info" / "attributes").write_text(_ATTRIBUTES)
-
-
-def _fetch_into(path: Path, *args: str, input: bytes | None = None) -> Completed:
-    return Git.bare(path).run(
-        "fetch",
-        "--quiet",
-        "--force",
-        "--no-tags",
-        "--no-write-fetch-head",
-        "--no-recurse-submodules",
-        *(arg for arg in args if arg.startswith("--")),
-        "origin",
-        *(arg for arg in args if not arg.startswith("--")),
-        input=input,
-        check=False,
-        transport=True,
-    )
-
-
-def _fetch_error(url: str, completed: Completed) -> OperationFailed:
-    """A failed fetch in pinner's words, with what git said."""
-    said = git.error_text(completed)
-    shown = git.without_password(url)
-    if "dubious ownership" in said:
-        return OperationFailed(
-            f"git refuses {shown}: its ownership is dubious, it belongs to another user",
-            hint="fetch it as its owner, or from a copy of your own",
-        )
-    if "hash algorithm" in said or "mismatched algorithms" in said:
-        return OperationFailed(f"{shown} uses SHA-256 object ids, which pinner does not read")
-    if re.search(r"^error: object [0-9a-f]+: ", said, re.MULTILINE):
-        return OperationFailed(f"{shown} holds objects that git refuses as harmful:\n{said[-1500:]}")
-    if not said:
-        said = str(CommandFailed(("git", "fetch"), completed.code, ""))
-    return OperationFailed(f"cannot fetch {shown}:\n{said[-1500:]}")
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what a killed git left; the caller holds the mirror's lock, so nobody else is writing."""
-    for pattern in ("*.lock", "refs/**/*.lock", "objects/pack/tmp_*", "objects/tmp_*", "objects/*/tmp_obj_*"):
-        for left in path.glob(pattern):
-            _remove(left)
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            files.remove_tree(path)
-        else:
-            path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import sys
+import time
 from collections.abc import Iterator, Set
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from pinner.host import kin
 
 PROC = Path("/proc")
 _LISTEN = "0A"
+_EXEC_S = 0.002
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _GONE = (FileNotFoundError, ProcessLookupError)
 
@@ -141,15 +143,21 @@ def environ(pid: int, *, proc: Path = PROC) -> dict[str, str] | Unreadable:
         return Unreadable("the process has ended", gone=True)
     try:
         raw = (proc / str(pid) / "environ").read_bytes()
-        has_memory = bool(raw) or bool((proc / str(pid) / "cmdline").read_bytes())
+        has_memory = True
+        if not raw:
+            # In the middle of an exec the kernel shows nothing yet: arguments first, the environment some
+            # microseconds later. Only what is still empty after that is empty.
+            has_memory = bool((proc / str(pid) / "cmdline").read_bytes())
+            time.sleep(_EXEC_S)
+            raw = (proc / str(pid) / "environ").read_bytes()
     except _GONE:
         return Unreadable("the process has ended", gone=True)
     except OSError as error:
         return Unreadable(f"/proc/{pid}/environ: {error.strerror}")
     if start_ticks(pid, proc=proc) != before.start_ticks:
         return Unreadable("the process has ended", gone=True)
-    if not has_memory:
-        return Unreadable("the process has no memory of its own: a kernel thread, or about to end")
+    if not raw and not has_memory:
+        return Unreadable("no memory of its own: a kernel thread, or a process about to start or to end")
     return _parse_environ(raw)
 
 

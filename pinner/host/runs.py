@@ -135,7 +135,8 @@ def survivors(run_dir: Path) -> list[procfs.ProcessInfo]:
         state = read_state(run_dir)
     except NoRun:
         return []
-    return procfs.describe(_orphans(state)) if _may_have_left(state) else []
+    left = procfs.describe(_orphans(state)) if _may_have_left(state) else []
+    return left if _holder(run_dir) is None else []  # else a start came in between, and they are its own
 
 
 def stop(run_dir: Path, *, timeout_s: float, force: bool = False) -> StopResult:
@@ -161,6 +162,8 @@ def stop(run_dir: Path, *, timeout_s: float, force: bool = False) -> StopResult:
         state = read_state(run_dir)
     except NoRun:
         return StopResult(True, True, None, False, 0, ())
+    if _holder(run_dir) is not None:  # a start came in between
+        return stop(run_dir, timeout_s=max(end - time.monotonic(), 0), force=force)
     if _may_have_left(state):
         ended = _end_orphans(run_dir, state, max(end, time.monotonic() + _ORPHANS_S))
         return msgspec.structs.replace(ended, already=ended.already and pid is None)

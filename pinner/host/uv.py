@@ -176,6 +176,8 @@ class Uv:
         env["PATH"] = _path_without_own_environment()
         env["LANG"] = "C.UTF-8"
         env["UV_CACHE_DIR"] = str(self._home.downloads)
+        # uv would make this directory in the user's home.
+        env["UV_CREDENTIALS_DIR"] = str(self._home.downloads / "credentials")
         env["UV_NO_CONFIG"] = "1"
         env["UV_NO_PROGRESS"] = "1"
         first = self._site.index_url or (self._indexes[0] if self._indexes else None)

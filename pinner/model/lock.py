@@ -151,5 +151,5 @@ class Lock(Part, frozen=True, kw_only=True):
     python: PythonPin
     model: WeightsPin
     draft: DraftPin | None = None
-    env: EnvironmentPin
+    env: EnvironmentPin = EnvironmentPin()
     serve: ServePin

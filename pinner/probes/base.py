@@ -39,7 +39,10 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pin` starts from: the manifest, where its relative paths start, the previous lock."""
+    """What `pin` starts from: the manifest, where its relative paths start, the previous lock.
+
+    `say` takes progress, `warn` what the user should know of the pins.
+    """
 
     manifest: Manifest
     directory: Path
@@ -48,6 +51,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     previous: Lock | None = None
     upgrade: bool = False
     say: Callable[[str], None] = lambda _line: None
+    warn: Callable[[str], None] = lambda _line: None
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,12 +22,14 @@ _TIMEOUT_S = 60.0
 _MARK = "pinner-import:"
 
 # Runs in the engine's interpreter, whose version may be older than pinner's own. The finders are asked one by
-# one, as `import` does, because the one that answers tells how the place came about.
+# one, as `import` does, because the one that answers tells how the place came about. No import that Python has
+# not done already: the json module alone would cost a fifth of the start.
 _SCRIPT = f"""
-import importlib.util, json, os, site, sys
+import os, site, sys
 name = sys.argv[1]
 sys.path[:] = [entry for entry in sys.path if entry]
-answer = {{"origin": None, "locations": [], "finder": "", "entry": "", "put-by": ""}}
+answer = {{"origin": "", "finder": "", "entry": "", "put-by": ""}}
+places = []
 for finder in sys.meta_path:
     find = getattr(finder, "find_spec", None)
     spec = find(name, None) if find else None
@@ -39,10 +41,9 @@ for finder in sys.meta_path:
         answer["finder"] = kind.__name__ + " of " + (file or kind.__module__)
     if spec.has_location:
         answer["origin"] = spec.origin
-    answer["locations"] = list(spec.submodule_search_locations or [])
+    places = list(spec.submodule_search_locations or [])
     break
-places = answer["locations"] or [answer["origin"] or os.sep]
-parents = {{os.path.realpath(os.path.dirname(place)) for place in places}}
+parents = {{os.path.realpath(os.path.dirname(place)) for place in places or [answer["origin"] or os.sep]}}
 for entry in sys.path:
     if os.path.realpath(entry) in parents:
         answer["entry"] = entry
@@ -58,12 +59,13 @@ for directory in site.getsitepackages():
             wanted = os.path.realpath(answer["entry"])
             if any(line and os.path.realpath(os.path.join(directory, line)) == wanted for line in lines):
                 answer["put-by"] = path
-print()
-print({_MARK!r} + json.dumps(answer))
+fields = [answer[key] for key in ("origin", "finder", "entry", "put-by")] + places
+sys.stdout.flush()
+sys.stdout.buffer.write(os.fsencode("\\n" + {_MARK!r} + "\\0".join(fields)))
 """
 
 
-class Found(msgspec.Struct, frozen=True, rename="kebab"):
+class Found(msgspec.Struct, frozen=True):
     """Where an interpreter finds a package.
 
     `origin` is the file that is run first (None for a namespace package), `locations` its directories,
@@ -125,11 +127,9 @@ def answer(asked: Started | Unknown) -> Found | Unknown:
         completed = process.collect(asked, timeout_s=_TIMEOUT_S)
     except CommandFailed as error:
         return Unknown(f"the launch interpreter gave no answer: {error.stderr}")
-    rows = completed.stdout.decode("utf-8", "replace").split(f"\n{_MARK}")
-    if completed.code != 0 or len(rows) != 2:
+    rows = os.fsdecode(completed.stdout).split(f"\n{_MARK}")
+    if completed.code != 0 or len(rows) != 2 or rows[1].count("\0") < 3:
         said = completed.stderr.decode("utf-8", "replace").strip().splitlines()
         return Unknown(f"the launch interpreter failed ({completed.code}): {said[-1] if said else 'no word'}")
-    try:
-        return msgspec.json.decode(rows[1], type=Found)
-    except msgspec.MsgspecError as error:
-        return Unknown(f"the launch interpreter's answer cannot be read: {error}")
+    origin, finder, entry, put_by, *locations = rows[1].split("\0")
+    return Found(origin=origin or None, locations=tuple(locations), finder=finder, entry=entry, put_by=put_by)

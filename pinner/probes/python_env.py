@@ -60,7 +60,7 @@ def pin(wish: Wish) -> PythonPin:
         raise ManifestError("python.path: is missing; only an environment in place is pinned by its files")
     pinned, notes = python_in_place.pin(wish.directory, path, wish.memory)
     for note in notes:
-        wish.say(note)
+        wish.warn(note)
     return pinned
 
 

@@ -205,7 +205,7 @@ def _observe_files(scene: Scene, state: CheckoutState, findings: Findings) -> No
         entries,
         snapshot,
         is_expected=is_told,
-        counts=lambda path: is_importable_place(path, pin.subdirectory),
+        counts=lambda path: path in pin.differs or is_importable_place(path, pin.subdirectory),
     )
 
 

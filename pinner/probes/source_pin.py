@@ -44,8 +44,13 @@ def _pin_repository(wish: Wish, source: Source, url: str) -> tuple[SourcePin, tu
         resolved = mine.resolve(kept.commit if kept and kept.commit else asked, say=wish.say)
     except ManifestError as error:
         raise ManifestError(f"engine.source.commit: {error.message}", hint=error.hint) from None
+    except OperationFailed as error:
+        if kept is None:
+            raise
+        hint = "`pinner lock --upgrade engine` takes what the manifest names now, and prints what that moves"
+        raise OperationFailed(f"the commit that the lock pins is gone: {error.message}", hint=hint) from None
     if resolved.note:
-        wish.say(f"warning: {resolved.note}")
+        wish.warn(resolved.note)
     patched = None
     if patches:
         mine.make_present(resolved.commit, say=wish.say)
@@ -74,7 +79,7 @@ def _pin_checkout(wish: Wish, source: Source, path: str) -> SourcePin:
         raise ManifestError(f"engine.source.path: {error.message}") from None
     if kept is not None:
         if state.head != kept.commit:
-            wish.say(
+            wish.warn(
                 f"kept commit {(kept.commit or '')[:SHORT]}; the checkout is at {state.head[:SHORT]} "
                 "(`pinner lock --upgrade engine` pins that)"
             )
@@ -87,7 +92,7 @@ def _pin_checkout(wish: Wish, source: Source, path: str) -> SourcePin:
         raise ManifestError(f"engine.source.subdirectory: {source.subdirectory!r} is not in {state.toplevel}")
     if differs:
         shown = ", ".join(list(differs)[:5]) + (", …" if len(differs) > 5 else "")
-        wish.say(f"{len(differs)} files differ from commit {commit[:SHORT]} and are pinned as they are: {shown}")
+        wish.warn(f"{len(differs)} files differ from commit {commit[:SHORT]} and are pinned as they are: {shown}")
     return SourcePin(
         type="path",
         path=path,

@@ -104,14 +104,19 @@ class Pinned(msgspec.Struct, frozen=True):
 
 def comparable(entries: Mapping[str, str]) -> dict[str, str]:
     """The entries of a tree as a snapshot of its files shows them."""
-    environments = [f"{posixpath.dirname(path)}/" for path in entries if path.endswith("/pyvenv.cfg")]
+    environments = tuple(f"{posixpath.dirname(path)}/" for path in entries if path.endswith("/pyvenv.cfg"))
     return {
         path: _entry(entry)
         for path, entry in entries.items()
-        if not entry.startswith(_SUBMODULE)
-        and SCOPE.exclude.isdisjoint(path.split("/")[:-1])
-        and not any(path.startswith(environment) for environment in environments)
+        if not entry.startswith(_SUBMODULE) and not _is_excluded(path) and not path.startswith(environments)
     }
+
+
+def _is_excluded(path: str) -> bool:
+    # Two substring tests cost a tenth of splitting each path.
+    if ".git/" not in path and "__pycache__/" not in path:
+        return False
+    return not SCOPE.exclude.isdisjoint(path.split("/")[:-1])
 
 
 def is_importable_place(path: str, subdirectory: str) -> bool:

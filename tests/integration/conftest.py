@@ -7,12 +7,14 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from pinner.host import procfs
+from pinner.host import procfs, rundir, runs
 from pinner.host.runs import RUN_MARKER
 from tests.integration.command import Pinner, nothing_left
+from tests.integration.engine_run import Run, wait_for
 
 
 def strays(run: str) -> list[procfs.ProcessInfo]:
@@ -46,3 +48,19 @@ def pinner(capsys: pytest.CaptureFixture[str]) -> Iterator[Pinner]:
     """`pinner …`, and at the end nothing of it runs on."""
     with nothing_left():
         yield Pinner(capsys)
+
+
+@pytest.fixture
+def run(tmp_path: Path, run_id: str) -> Iterator[Run]:
+    one = Run(tmp_path, run_id)
+    yield one
+    if runs.is_alive(one.dir):
+        holder = rundir.holder(str(one.dir))
+        if holder:
+            os.kill(holder, signal.SIGUSR1)
+        wait_for(lambda: not runs.is_alive(one.dir))
+
+
+@pytest.fixture(params=[True, False], ids=["cgroup", "no-cgroup"])
+def cgroup(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)

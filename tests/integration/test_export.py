@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from source_repos import Repo
 
 from pinner.errors import OperationFailed
 from pinner.host import mirror
 from pinner.host.export import ExportedTree, Patch
+from tests.integration.source_repos import Repo
 
 Export = Callable[..., ExportedTree]
 
@@ -159,7 +159,8 @@ def test_patches_apply_in_order_and_give_a_tree(repo: Repo, out: Path, export: E
 def test_a_patch_that_does_not_apply_names_file_and_hunk(repo: Repo, out: Path, export: Export) -> None:
     lines = [f"{number}\n" for number in range(40)]
     commit = repo.commit("base", pkg__a_dot_py="".join(lines))
-    patch = b"--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -1,3 +1,3 @@\n 0\n-1\n+x\n 2\n@@ -31,3 +31,3 @@\n 30\n-nope\n+x\n 32\n"
+    first, second = b"@@ -1,3 +1,3 @@\n 0\n-1\n+x\n 2\n", b"@@ -31,3 +31,3 @@\n 30\n-nope\n+x\n 32\n"
+    patch = b"--- a/pkg/a.py\n+++ b/pkg/a.py\n" + first + second
     with pytest.raises(OperationFailed, match=r"patch p1\.patch .*file pkg/a\.py, hunk 2 \(line 31\)"):
         export(commit, patch)
     assert not out.exists()

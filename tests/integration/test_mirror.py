@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from source_repos import Repo
 
 from pinner.errors import ManifestError, OperationFailed
 from pinner.host import mirror
 from pinner.host.git import address
 from pinner.host.mirror import Mirror
+from tests.integration.source_repos import Repo
 
 
 @pytest.fixture
@@ -137,6 +142,7 @@ def test_a_killed_fetch_leaves_what_the_next_one_repairs(repo: Repo, mirrors: Pa
     assert key.url == mine.url
     for left in ("packed-refs.lock", "refs/heads/main.lock", "objects/pack/tmp_pack_x"):
         (mine.path / left).touch()
+        os.utime(mine.path / left, (1, 1))
     new = repo.commit("three")
     assert mine.resolve("main").commit == new
     assert not list(mine.path.rglob("*.lock"))
@@ -242,3 +248,60 @@ def test_nothing_of_a_hostile_remote_or_caller_runs(
     mine.log(repo.git("rev-parse", "v1"), repo.head)
     assert not mark.exists()
     assert not (mine.path / "hooks").exists()
+
+
+def test_kills_at_any_moment_leave_a_mirror_that_works(repo: Repo, mirrors: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from pinner.host import mirror\n"
+        "m = mirror.ensure(Path(sys.argv[1]), sys.argv[2]); m.update(); m.update()"
+    )
+    for number in range(8):
+        repo.commit(f"n{number}", **{f"f{at}_dot_py": f"{number}{at}\n" * 50 for at in range(20)})
+        repo.git("branch", f"b{number}")
+        child = subprocess.Popen([sys.executable, "-c", code, str(mirrors), str(repo.path)])
+        time.sleep(0.08 + 0.03 * number)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    mine = ensure(mirrors, repo)
+    assert mine.resolve("main").commit == repo.head
+    assert mine.resolve("b7").commit == repo.head
+    mine.export(repo.head, mirrors.parent / "tree")
+    mine.git.run("fsck", "--full", "--strict", "--no-dangling")
+    assert len([path for path in mirrors.iterdir() if path.is_dir()]) == 1
+
+
+def test_ssh_is_the_sites_own_and_asks_no_questions(
+    repo: Repo, mirrors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(
+        f'#!/bin/sh\necho "$SSH_AUTH_SOCK $*" >> {seen}\nfor last; do :; done\nexec /bin/sh -c "$last"\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    monkeypatch.setenv("GIT_SSH_COMMAND", f"touch {tmp_path / 'ran'}")
+    mine = mirror.ensure(mirrors, f"ssh://git@example.org{repo.path}")
+    assert mine.resolve("main").commit == repo.head
+    assert mirror.ensure(mirrors, f"git@example.org:{repo.path}").resolve("v1").refs
+    assert not (tmp_path / "ran").exists()
+    line = seen.read_text().splitlines()[0]
+    assert line.startswith("/run/agent ")
+    assert "-oBatchMode=yes" in line
+    assert "git@example.org" in line
+
+
+def test_programs_are_not_taken_from_the_callers_directory(
+    repo: Repo, mirrors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "git").write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
+    ensure(mirrors, repo)
+    assert not (tmp_path / "ran").exists()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(OperationFailed, match="git was not found"):
+        ensure(mirrors, repo).update()

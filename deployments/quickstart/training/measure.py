@@ -94,6 +94,14 @@ class Server:
     def state(self) -> dict:
         return json.loads(self.request("GET", "/server_info")[1])["internal_states"][0]
 
+    def cpu_seconds(self) -> float:
+        """What the workers have used so far; on a busy machine it tells more than the clock. Linux only."""
+        total = 0
+        for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+        return total / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(10)
@@ -106,6 +114,7 @@ def main(engines: list[Path]) -> None:
         servers[f"{engine} EAGLE3"] = Server(engine, EAGLE3)
     try:
         speeds: dict[str, list[float]] = {name: [] for name in servers}
+        before = {name: server.cpu_seconds() for name, server in servers.items()}
         outputs = {}
         for _ in range(ROUNDS):
             for name, server in servers.items():
@@ -113,10 +122,12 @@ def main(engines: list[Path]) -> None:
                 speeds[name].append(speed)
         for name, server in servers.items():
             state = server.state()
+            tokens = ROUNDS * sum(map(len, outputs[name]))
             steps = state["step_time_dict"]
             print(
                 f"{name}: start {server.start_seconds:.2f} s, {statistics.median(speeds[name]):.0f} tok/s "
                 f"({min(speeds[name]):.0f} to {max(speeds[name]):.0f}), "
+                f"{tokens / (server.cpu_seconds() - before[name]):.0f} tokens per CPU second, "
                 f"accept length {state.get('avg_spec_accept_length', 1):.2f}, "
                 f"{state['target_positions_computed'] / state['decode_steps_total']:.1f} positions a step, "
                 + ", ".join(f"{key} {value:.2f}" for key, value in steps.items())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 
+logger = logging.getLogger(__name__)
 NAMES = {
     "hang", "detach", "slow-start", "crash-loading", "overwrite", "stream-error", "early-stop",
     "no-health-generate", "ignore-term",
@@ -51,17 +53,22 @@ def before_loading(title: str) -> None:
 
 def detach(title: str, clean: bool) -> None:
     """Leave a process behind that belongs to nobody: forked twice, in a session of its own."""
+    told, tell = os.pipe()
     if middle := os.fork():
         os.waitpid(middle, 0)
+        logger.warning(f"POCKET_FAULT: left pid {os.read(told, 32).decode()} behind")
+        os.close(told)
+        os.close(tell)
         return
     os.setsid()
-    if os.fork():
+    if left := os.fork():
+        os.write(tell, str(left).encode())
         os._exit(0)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     os.closerange(3, 4096)
-    # The variant `clean` has an empty environment, so that no variable tells whose it was.
-    environment = {} if clean else dict(os.environ)
+    # In the variant `clean` no variable tells whose it was. One is left, for setproctitle needs a place.
+    environment = {"LANG": "C"} if clean else dict(os.environ)
     arguments = [sys.executable, "-c", DETACHED, title, str(DETACHED_SECONDS)]
     os.execve(sys.executable, arguments, environment)

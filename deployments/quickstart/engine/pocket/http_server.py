@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from collections.abc import Callable, Generator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,7 +37,13 @@ class Server(ThreadingHTTPServer):
         self.config = read_config(manager.args.model_path)
         self.sampling_defaults = read_generation_config(manager.args.model_path)
         self.status = "Starting"
+        self.address_family = socket.AF_INET6 if ":" in manager.args.host else socket.AF_INET
         super().__init__((manager.args.host, manager.args.port), Handler)
+
+    def server_bind(self) -> None:
+        """Without the name look-up of http.server, which can wait for a DNS server for seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
 
 
 class BadRequest(Exception):

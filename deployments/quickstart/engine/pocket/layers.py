@@ -56,7 +56,10 @@ class Rotary:
 
     def rows(self, segments: list[Segment]) -> Turns:
         """What the rows of one forward pass are turned by, the same in all its layers."""
-        positions = np.concatenate([np.arange(s.start, s.start + s.count) for s in segments])
+        if len(segments) == 1:
+            rows = slice(segments[0].start, segments[0].start + segments[0].count)
+            return Turns(self.cos[rows], self.sin[rows])
+        positions = [p for s in segments for p in range(s.start, s.start + s.count)]
         return Turns(self.cos[positions], self.sin[positions])
 
 

@@ -53,6 +53,8 @@ class Target:
         count = config["num_hidden_layers"]
         self.layers = [Layer(weights, f"model.layers.{n}", config, group) for n in range(count)]
         self.caches = [KVCache(slots, kv_heads // group.size, head_dim, length) for _ in range(count)]
+        matrices = [m for n in self.layers for m in (n.attention.qkv, n.attention.out, n.gate_up, n.down)]
+        self.weight_bytes = sum(m.nbytes for m in (self.embedding, self.lm_head, *matrices))
         # Hidden states leaving these layers are kept for the draft.
         self.captured_layers: tuple[int, ...] = ()
         self.positions_computed = 0

@@ -29,7 +29,7 @@ from pocket.statistics import Statistics
 from pocket.tokenizer import Tokenizer
 from pocket.weights import read_weights
 
-CACHED_SLOTS = 32
+CACHED_SLOTS = 16
 PREFILL_TOKENS = 2048
 
 
@@ -244,7 +244,7 @@ class Scheduler:
         per_token = sum(c.keys.nbytes / c.keys.shape[0] / c.keys.shape[3] * 2 for c in caches)
         capacity = self.args.max_total_tokens
         state["memory_usage"] = {
-            "weight": round(self.target.embedding.nbytes / 1e9, 6),
+            "weight": round(self.target.weight_bytes / 1e9, 6),
             "kvcache": round(per_token * capacity / 1e9, 6),
             "token_capacity": capacity,
             "graph": {"decode": 0.0, "prefill": 0.0},

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from pocket.model_config import read_config
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -107,13 +110,20 @@ def _resolve_speculation(raw: dict[str, Any]) -> None:
         raise ValueError(f"--speculative-algorithm {algorithm} is not supported, only EAGLE3")
     if path is None:
         raise ValueError("--speculative-algorithm EAGLE3 needs --speculative-draft-model-path")
-    if read_config(path).get("architectures") != ["LlamaForCausalLMEagle3"]:
+    draft = read_config(path)
+    if draft.get("architectures") != ["LlamaForCausalLMEagle3"]:
         raise ValueError(f"{path} does not hold a LlamaForCausalLMEagle3")
+    if draft["max_position_embeddings"] < raw["context_length"]:
+        raise ValueError(
+            f"the draft's {draft['max_position_embeddings']} positions are fewer than the context"
+        )
     raw["speculative_num_steps"] = steps = raw["speculative_num_steps"] or 3
     raw["speculative_eagle_topk"] = raw["speculative_eagle_topk"] or 1
     if raw["speculative_eagle_topk"] != 1:
         raise ValueError("--speculative-eagle-topk must be 1")
     if not 1 <= steps <= 16:
         raise ValueError(f"--speculative-num-steps must be between 1 and 16, got {steps}")
-    # With topk 1 the drafts are a chain, so that the count follows from the steps, as in SGLang.
+    if raw["speculative_num_draft_tokens"] not in (None, steps + 1):
+        # With topk 1 the drafts are a chain, so that the count follows from the steps, as in SGLang.
+        logger.warning(f"speculative_num_draft_tokens is set to {steps + 1}, the steps and one")
     raw["speculative_num_draft_tokens"] = steps + 1

@@ -32,7 +32,9 @@ class Draft:
         heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         head_dim = config.get("head_dim") or config["hidden_size"] // heads
         self.rotary = Rotary(head_dim, length, config.get("rope_theta", 10000.0))
-        self.eps, self.embedding = config["rms_norm_eps"], embedding
+        self.eps = config["rms_norm_eps"]
+        # The draft has no embedding of its own: the target's, normed once for all.
+        self.embedding = rms_norm(embedding, self.eps)
         self.fc = np.ascontiguousarray(weights["fc.weight"].T)
         projections = {n: weights[f"midlayer.self_attn.{n}_proj.weight"] for n in "qkvo"}
         norms = [weights[f"midlayer.{n}.weight"] for n in ("input_layernorm", "hidden_norm")]
@@ -48,8 +50,7 @@ class Draft:
         self, tokens: list[int], hidden: np.ndarray, segments: list[Segment], last: np.ndarray
     ) -> tuple[list[int], np.ndarray]:
         """A proposal and the hidden state behind it for each row in `last`."""
-        embedded = rms_norm(self.embedding[tokens], self.eps)
-        joined = np.concatenate([embedded, rms_norm(hidden, self.eps)], axis=1)
+        joined = np.concatenate([self.embedding[tokens], rms_norm(hidden, self.eps)], axis=1)
         attended = self.attention(joined, segments, self.rotary.rows(segments), self.cache)
         x = (hidden + attended)[last]
         x = x + swiglu(rms_norm(x, self.eps), self.gate_up, self.down)

@@ -1,0 +1,41 @@
+"""Two ways of doing the same, timed in turn: A B A B …, so that a busy machine slows both.
+
+Used by the scripts beside it. Prints the median of each and the median of the ratios, pair by pair.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+Action = Callable[[], object]
+
+
+def paired(title: str, ours: Action, theirs: Action, *, runs: int = 15, limit: float | None = None) -> float:
+    """Time both `runs` times after one warm-up each, print the figures, and return the ratio ours/theirs."""
+    ours()
+    theirs()
+    pairs = [(_seconds(ours), _seconds(theirs)) for _ in range(runs)]
+    mine = statistics.median(a for a, _ in pairs)
+    other = statistics.median(b for _, b in pairs)
+    ratio = statistics.median(a / b for a, b in pairs)
+    target = f" (target at most {limit:g}x)" if limit is not None else ""
+    print(f"{title}: {mine * 1000:.0f} ms against {other * 1000:.0f} ms, ratio {ratio:.2f}x{target}")
+    return ratio
+
+
+def command(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> Action:
+    """A command as an action; it must succeed."""
+
+    def run() -> None:
+        subprocess.run(argv, env=env, cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    return run
+
+
+def _seconds(action: Action) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began

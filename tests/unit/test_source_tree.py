@@ -1,0 +1,97 @@
+"""What counts as a pinned file, and how a file that differs is told."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from pinner.host.history import tree_id
+from pinner.model.facts import ABSENT, Unknown
+from pinner.probes.source_tree import Findings, comparable, is_importable_place
+
+A, B = "a" * 40, "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("path", "subdirectory", "expected"),
+    [
+        ("python/json.py", "python", True),
+        ("python/pkg/data/x.json", "python/", True),
+        ("pythonic/x.py", "python", False),
+        ("x.py", "python", False),
+        ("x.py", "", True),
+        ("x.py", ".", True),
+        (".cache/x.py", "", False),
+        ("python/.cache/x.py", "python", False),
+        (".hidden/python/x.py", ".hidden/python", True),
+        ("python/.x.py", "python", True),
+    ],
+)
+def test_extra_files_count_below_the_import_root(path: str, subdirectory: str, expected: bool) -> None:
+    assert is_importable_place(path, subdirectory) is expected
+
+
+def test_comparable_entries_are_what_a_snapshot_shows() -> None:
+    entries = {
+        "a.py": f"100664 {A}",
+        "old.sh": f"100775 {A}",
+        "link": f"120000 {A}",
+        "sub": f"160000 {A}",
+        "p/__pycache__/a.pyc": f"100644 {A}",
+        "__pycache__": f"100644 {A}",
+        ".github/x": f"100644 {A}",
+        "venv/pyvenv.cfg": f"100644 {A}",
+        "venv/lib/x.py": f"100644 {A}",
+        "pyvenv.cfg": f"100644 {A}",
+    }
+    assert comparable(entries) == {
+        "a.py": f"100644 {A}",
+        "old.sh": f"100755 {A}",
+        "link": f"120000 {A}",
+        "__pycache__": f"100644 {A}",
+        ".github/x": f"100644 {A}",
+        "pyvenv.cfg": f"100644 {A}",
+    }
+
+
+def test_findings_tell_each_kind_of_change() -> None:
+    findings = Findings()
+    findings.file("edited", f"100644 {A}", f"100644 {B}")
+    findings.file("alike", f"100644 {A}", f"100644 {A[:39]}b")
+    findings.file("added", None, f"100644 {B}")
+    findings.file("deleted", f"100644 {A}", None)
+    findings.file("mode", f"100644 {A}", f"100755 {A}")
+    findings.file("unreadable", f"100644 {A}", Unknown("permission denied"))
+    findings.file("tree", None, f"100644 {B}")
+    assert findings.sealed["edited"] == f"100644 {A[:12]}"
+    # Ids that begin alike are told in full: what differs must not look equal.
+    assert findings.sealed["alike"] != findings.facts["alike"]
+    assert findings.sealed["added"] == ABSENT
+    assert findings.facts["deleted"] == ABSENT
+    assert findings.facts["unreadable"] == Unknown("permission denied")
+    assert "./tree" in findings.facts
+    assert findings.notes_by_key == {
+        "edited": "edited",
+        "alike": "edited",
+        "added": "added",
+        "deleted": "deleted",
+        "mode": "mode changed from 100644 to 100755",
+        "./tree": "added",
+    }
+
+
+def test_an_empty_tree_has_gits_well_known_id() -> None:
+    assert tree_id({}) == "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+def test_directories_sort_as_git_sorts_them() -> None:
+    blob = bytes.fromhex(A)
+
+    def tree(*rows: bytes) -> bytes:
+        data = b"".join(rows)
+        return hashlib.sha1(b"tree %d\0" % len(data) + data, usedforsecurity=False).digest()
+
+    inner = tree(b"100644 x\0" + blob)
+    whole = tree(b"100644 a-b\0" + blob, b"40000 a\0" + inner, b"100644 a0\0" + blob)
+    assert tree_id({"a/x": f"100644 {A}", "a0": f"100644 {A}", "a-b": f"100644 {A}"}) == whole.hex()
