@@ -18,7 +18,7 @@ from pinner.deploy.check import check, scene_for, with_workspace
 from pinner.deploy.load import Deployment
 from pinner.deploy.workspace import Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
 from pinner.errors import CommandFailed, OperationFailed
-from pinner.host import process
+from pinner.host import bytecode
 from pinner.host.files import exclusive, make_read_only, remove_tree, write_atomic
 from pinner.host.home import Home
 from pinner.host.uv import Uv, site_index
@@ -163,20 +163,16 @@ def _make_writable(root: Path) -> None:
 def _compile(lock: Lock, workspace: Workspace) -> None:
     """Compile everything the engine can import, so that nothing is ever compiled at run time.
 
-    Content decides validity, not times: in the workspace's own environment the byte code is not checked again by
-    the interpreter (pinner does), next to code in place its source is.
+    In the workspace's own environment the byte code is not checked again by the interpreter (pinner does), next to
+    code in place its source is.
     """
-    options = ["-q", "-j", "0", "--invalidation-mode"]
     if not is_in_place(lock):
-        targets, prefix, mode = [workspace.env / "lib"], [], "unchecked-hash"
-    else:
-        targets = [python_env.site_packages(workspace.env)]
-        if workspace.checkout is not None:
-            targets.append(workspace.checkout / lock.engine.source.subdirectory)
-        prefix, mode = ["-X", f"pycache_prefix={workspace.root / 'bytecode'}"], "checked-hash"
-    command = [str(workspace.python), "-I", *prefix, "-m", "compileall", *options, mode, *map(str, targets)]
-    # compileall exits with 1 if any file is no Python of this version; packages ship such files as test data.
-    process.run(command, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, check=False)
+        bytecode.compile_trees(workspace.python, [workspace.env / "lib"], checked=False)
+        return
+    targets = [python_env.site_packages(workspace.env)]
+    if workspace.checkout is not None:
+        targets.append(workspace.checkout / lock.engine.source.subdirectory)
+    bytecode.compile_trees(workspace.python, targets, checked=True, prefix=workspace.root / "bytecode")
 
 
 def _seal(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, full_version: str) -> Drift:
