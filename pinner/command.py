@@ -12,13 +12,15 @@ from itertools import pairwise
 
 from pinner.bug import report
 from pinner.errors import ExitCode, PinnerError, UsageError
-from pinner.render import Output
+from pinner.host.progress import install
+from pinner.terminal import Output
 
 
 def run_verb(command: str, as_json: bool, call: Callable[[Output], ExitCode]) -> ExitCode:
     """Call a verb's body with an Output and return the exit code that its end means."""
     signal.signal(signal.SIGTERM, _interrupt)
     output = Output(command, as_json=as_json)
+    install(output)
     try:
         return call(output)
     except PinnerError as error:

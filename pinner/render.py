@@ -1,144 +1,21 @@
-"""What people and programs read: text or one JSON envelope on stdout, all else on stderr.
+"""Results as text for people and as data for JSON.
 
-The only module that prints. Must not decide anything: it is given results and exit codes.
+Must not decide anything: it is given results and exit codes. It prints through terminal.py.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
-
-from pinner.errors import ExitCode, PinnerError, UnknownFact
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pinner.deploy.launch import UpOutcome
     from pinner.deploy.resolve import LockOutcome
     from pinner.deploy.running import Status, Stopped
     from pinner.model.facts import Difference, Drift
+    from pinner.terminal import Output
 
-ENVELOPE = 1
-STATUS = {
-    ExitCode.OK: "ok",
-    ExitCode.DIFFERENT: "drift",
-    ExitCode.INVALID: "invalid",
-    ExitCode.FAILED: "failed",
-    ExitCode.BUG: "bug",
-    ExitCode.INTERRUPTED: "interrupted",
-}
 # Beyond this many, a list of differences helps a program and no longer a person.
 MOST_SHOWN = 40
-
-
-class Output:
-    """Where one command's results go. `as_json` holds everything back for the envelope."""
-
-    def __init__(
-        self, command: str, *, as_json: bool, out: TextIO | None = None, err: TextIO | None = None
-    ) -> None:
-        self.command = command
-        self.as_json = as_json
-        self._out = out or sys.stdout
-        self._err = err or sys.stderr
-        self._began = time.monotonic()
-        self._is_live = self._err.isatty() and os.environ.get("TERM") != "dumb"
-        self._out_colors = _has_colors(self._out)
-        self._err_colors = _has_colors(self._err)
-        self._has_status_line = False
-
-    def line(self, text: str = "") -> None:
-        """A line of the result; nothing where the result is JSON."""
-        if not self.as_json:
-            self._clear()
-            print(_printable(text), file=self._out)
-
-    def piece(self, text: str) -> None:
-        """A piece of a log, as it is."""
-        self._out.write(_printable(text))
-        self._out.flush()
-
-    def say(self, text: str) -> None:
-        """What is going on: one line that replaces itself on a terminal, plain lines elsewhere."""
-        if self._is_live:
-            elapsed = time.monotonic() - self._began
-            columns = os.get_terminal_size(self._err.fileno()).columns
-            shown = f"{elapsed:5.1f} s  {text.splitlines()[0]}"[: columns - 1]
-            self._err.write(f"\r\x1b[K{self._paint(shown, '2', err=True)}")
-            self._err.flush()
-            self._has_status_line = True
-        else:
-            print(_printable(text), file=self._err, flush=True)
-
-    def note(self, text: str) -> None:
-        """Something worth knowing that is no result, and that must not vanish from a terminal."""
-        self._clear()
-        print(_printable(f"{self._paint('note:', '33', err=True)} {text}"), file=self._err)
-
-    def error(self, error: PinnerError) -> None:
-        """An error and, after a blank line, what to do about it."""
-        self._clear()
-        print(_printable(f"{self._paint('error:', '31;1', err=True)} {error.message}"), file=self._err)
-        if error.hint:
-            print(_printable(f"\n{self._paint('hint:', '36', err=True)} {error.hint}"), file=self._err)
-
-    def envelope(
-        self, code: ExitCode, data: Mapping[str, Any], errors: Iterable[PinnerError] = (), status: str = ""
-    ) -> None:
-        """The one JSON object of a command, if JSON was asked for."""
-        self._clear()
-        if not self.as_json:
-            return
-        errors = tuple(errors)
-        if not status:
-            status = "unknown" if any(isinstance(error, UnknownFact) for error in errors) else STATUS[code]
-        message = {
-            "schema": ENVELOPE,
-            "command": self.command,
-            "status": status,
-            "exit_code": int(code),
-            "data": data,
-            "errors": [
-                {"code": type(error).__name__, "message": error.message, "hint": error.hint} for error in errors
-            ],
-        }
-        text = json.dumps(message, indent=2, ensure_ascii=False, default=str)
-        print(_printable(text), file=self._out)
-
-    def bold(self, text: str) -> str:
-        return self._paint(text, "1")
-
-    def red(self, text: str) -> str:
-        return self._paint(text, "31;1")
-
-    def green(self, text: str) -> str:
-        return self._paint(text, "32")
-
-    def yellow(self, text: str) -> str:
-        return self._paint(text, "33")
-
-    def dim(self, text: str) -> str:
-        return self._paint(text, "2")
-
-    def _paint(self, text: str, code: str, *, err: bool = False) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if (self._err_colors if err else self._out_colors) else text
-
-    def _clear(self) -> None:
-        if self._has_status_line:
-            self._err.write("\r\x1b[K")
-            self._err.flush()
-            self._has_status_line = False
-
-
-def _has_colors(stream: TextIO) -> bool:
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-
-
-def _printable(text: str) -> str:
-    """File names and variables may hold bytes that are no text, which a terminal must not choke on."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def drift_data(drift: Drift) -> dict[str, Any]:
@@ -245,7 +122,12 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
         lock_text(output, outcome.locked)
     if outcome.run is None:
         drift_text(output, outcome.drift, deep=False)
-        output.note("nothing was started: the machine differs from the lock")
+        why = (
+            "the machine differs from the lock"
+            if outcome.drift.differences
+            else "the lock demands what is unknown"
+        )
+        output.note(f"nothing was started: {why}")
         return
     if outcome.drift.accepted or outcome.drift.notes:
         for item in outcome.drift.accepted:

@@ -183,7 +183,7 @@ def _wait_until_it_generates(run: Run, directory: Path, engine: Engine, lock: Lo
     deadline = time.monotonic() + lock.serve.start_timeout_s
     told = time.monotonic()
     http = Http()
-    while not (listens(lock.serve.host, lock.serve.port) and engine.is_healthy(http, run.url)):
+    while not (listens(lock.serve.host, lock.serve.port) and engine.health(http, run.url).is_up):
         if not runs.is_alive(directory):
             raise LaunchFailed(_ended(directory))
         if time.monotonic() > deadline:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pinner.engines import ENGINES
 from pinner.errors import LockError, ManifestError, UsageError
 from pinner.model import lock as lock_format
 from pinner.model import manifest as manifest_format
@@ -111,7 +112,7 @@ def load_manifest(path: Path) -> Deployment:
         raise _manifest_error(path, wrong)
     data = _dates_to_text(data)
     manifest = _convert(path, data, Manifest, ManifestError)
-    found = problems(manifest)
+    found = [*_kind_problems(manifest), *problems(manifest)]
     if found:
         raise _manifest_error(path, found)
     return Deployment(path=path, name=name, manifest=manifest, digest=data_digest(data))
@@ -226,6 +227,15 @@ def _later_sections(data: dict[str, Any]) -> list[tuple[str, str]]:
         for name in manifest_format.LATER_SECTIONS
         if name in data
     ]
+
+
+def _kind_problems(manifest: Manifest) -> list[tuple[str, str]]:
+    kind = manifest.engine.kind
+    if kind in ENGINES:
+        return []
+    near = difflib.get_close_matches(kind, ENGINES, n=1)
+    more = f"did you mean {near[0]!r}?" if near else f"known engines: {', '.join(sorted(ENGINES))}"
+    return [("engine.kind", f"there is no engine {kind!r}; {more}")]
 
 
 def _unknown_keys(data: dict[str, Any]) -> list[tuple[str, str]]:

@@ -48,7 +48,12 @@ def lock(
     what the previous lock pins stays while it satisfies the manifest.
     """
     with exclusive(home.root / "locks" / deployment.key, what=f"locking {deployment.path}"):
-        return _lock(deployment, home, upgrade, say)
+        try:
+            return _lock(deployment, home, upgrade, say)
+        except ManifestError as error:
+            if str(deployment.path) in error.message:
+                raise
+            raise ManifestError(f"{deployment.path}: {error.message}", hint=error.hint) from None
 
 
 def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> LockOutcome:

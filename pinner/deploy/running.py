@@ -170,12 +170,9 @@ def _generates(run: Run) -> tuple[bool, str]:
     """Whether a real generation returns tokens now; "" as detail means that the server does not listen yet."""
     engine = engine_for(run.kind)
     http = Http()
-    if not engine.is_healthy(http, run.url):
-        try:
-            answer = http.get(f"{run.url}/health", timeout_s=5)
-        except HttpFailed as error:
-            return False, "" if "refused" in str(error) else f"not healthy: {error}"
-        return False, "" if answer.status == 503 else f"not healthy: /health answers {answer.status}"
+    health = engine.health(http, run.url)
+    if not health.is_up:
+        return False, "" if health.is_starting else f"not healthy: {health.detail}"
     try:
         tokens = engine.generate(http, run.url, timeout_s=STATUS_GENERATE_S)
     except HttpFailed as error:

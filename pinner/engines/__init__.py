@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 from pinner.engines import pocket, sglang
 from pinner.engines.base import Engine
-from pinner.errors import ManifestError
+from pinner.errors import LockError
 
 __all__ = ["ENGINES", "Engine", "engine_for"]
 
@@ -17,9 +15,7 @@ ENGINES: dict[str, Engine] = {
 
 
 def engine_for(kind: str) -> Engine:
-    """The engine of that name. Raises ManifestError naming the known ones."""
-    if kind in ENGINES:
-        return ENGINES[kind]
-    near = difflib.get_close_matches(kind, ENGINES, n=1)
-    more = f"did you mean {near[0]!r}?" if near else f"known engines: {', '.join(sorted(ENGINES))}"
-    raise ManifestError(f"engine.kind: there is no engine {kind!r}; {more}")
+    """The engine of that name. Raises LockError: a manifest was asked before, so only a foreign lock gets here."""
+    if kind not in ENGINES:
+        raise LockError(f"engine.kind: this pinner knows no engine {kind!r}")
+    return ENGINES[kind]

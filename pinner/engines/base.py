@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import msgspec
+
 from pinner.host.http import Http
 from pinner.model.manifest import Manifest
+
+
+class Health(msgspec.Struct, frozen=True):
+    """A server's own word: `is_starting` while it does not listen yet or says so itself; `detail` for a person."""
+
+    is_up: bool
+    is_starting: bool = False
+    detail: str = ""
 
 
 class Engine(Protocol):
@@ -29,8 +39,8 @@ class Engine(Protocol):
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""
 
-    def is_healthy(self, http: Http, url: str) -> bool:
-        """Whether the server says that it is up; only a generation proves it."""
+    def health(self, http: Http, url: str) -> Health:
+        """What the server says of itself; only a generation proves anything."""
 
     def generate(self, http: Http, url: str, *, timeout_s: float) -> int:
         """Generate a few tokens and count them. Raises requests' errors and ValueError for a bad answer."""

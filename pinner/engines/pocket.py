@@ -12,7 +12,7 @@ HOT_PATHS: tuple[str, ...] = ("pocket/speculative.py", "pocket/model.py", "pocke
 FAMILIES: tuple[str, ...] = ("POCKET_", "OPENBLAS_", *sglang_api.FAMILIES)
 SETS = frozenset({"NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "CUDA_DEVICE_MAX_CONNECTIONS", "POCKET_RUN_ID"})
 
-is_healthy = sglang_api.is_healthy
+health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account
 

@@ -52,7 +52,7 @@ SETS = frozenset(
     }
 )
 
-is_healthy = sglang_api.is_healthy
+health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account
 

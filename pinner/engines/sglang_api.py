@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pinner.engines.base import Health
 from pinner.host.http import Http, HttpFailed
 from pinner.model.lock import DRAFT_PLACEHOLDER, MODEL_PLACEHOLDER
 from pinner.model.manifest import Manifest
@@ -33,6 +34,8 @@ FAMILIES: tuple[str, ...] = (
 
 # Seconds for calls that a healthy server answers at once.
 QUICK_S = 10.0
+# SGLang's /health takes a second even when all is well: it generates a token.
+HEALTH_S = 5.0
 
 
 def argv(module: str, manifest: Manifest) -> tuple[str, ...]:
@@ -68,12 +71,15 @@ def _flag(flag: str, value: Any) -> list[str]:
     return [f"--{flag}", *texts]
 
 
-def is_healthy(http: Http, url: str) -> bool:
-    """Whether /health answers 200, or is not offered at all: only a generation proves anything."""
+def health(http: Http, url: str) -> Health:
+    """What /health says; a server that does not offer it may still be up, as only a generation can tell."""
     try:
-        return http.get(f"{url}/health", timeout_s=QUICK_S).status in (200, 404)
-    except HttpFailed:
-        return False
+        status = http.get(f"{url}/health", timeout_s=HEALTH_S).status
+    except HttpFailed as error:
+        return Health(False, is_starting="refused" in str(error), detail=f"/health: {error}")
+    if status == 503:
+        return Health(False, is_starting=True, detail="/health answers 503")
+    return Health(status in (200, 404), detail=f"/health answers {status}")
 
 
 def generate(http: Http, url: str, *, timeout_s: float) -> int:

@@ -14,7 +14,8 @@ from pathlib import Path
 from pinner.errors import CommandFailed, OperationFailed
 from pinner.host import files, git
 from pinner.host.git import Git
-from pinner.host.process import Completed
+from pinner.host.process import Completed, Watch
+from pinner.host.progress import GitMeter, current
 
 _STALE_S = 3.0
 
@@ -22,7 +23,7 @@ _STALE_S = 3.0
 def into(path: Path, *args: str, input: bytes | None = None) -> Completed:
     return Git.bare(path).run(
         "fetch",
-        "--quiet",
+        "--progress",
         "--force",
         "--no-tags",
         "--no-write-fetch-head",
@@ -33,6 +34,7 @@ def into(path: Path, *args: str, input: bytes | None = None) -> Completed:
         input=input,
         check=False,
         transport=True,
+        watch=Watch(GitMeter(current())),
     )
 
 

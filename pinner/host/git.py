@@ -23,6 +23,7 @@ import msgspec
 from pinner.errors import CommandFailed, ManifestError, OperationFailed
 from pinner.host import process
 from pinner.host.process import Completed
+from pinner.host.progress import GitMeter
 
 FULL_ID = re.compile(r"[0-9a-f]{40}\Z")
 
@@ -156,6 +157,7 @@ class Git(msgspec.Struct, frozen=True):
         check: bool = True,
         transport: bool = False,
         umask: int | None = None,
+        watch: process.Watch | None = None,
     ) -> Completed:
         """Run git with `args`; `env` adds to the clean environment.
 
@@ -167,7 +169,10 @@ class Git(msgspec.Struct, frozen=True):
         if umask is not None:
             # The shell only sets the umask, which is a property of the whole process, and becomes git.
             argv = ["/bin/sh", "-c", f'umask {umask:03o}; exec "$@"', "sh", *argv]
-        completed = process.run(argv, env=whole, input=input, check=False)
+        if watch is None:
+            completed = process.run(argv, env=whole, input=input, check=False)
+        else:
+            completed = process.run_watched(argv, env=whole, input=input, watch=watch)
         if check and completed.code != 0:
             raise CommandFailed(("git", *args), completed.code, error_text(completed))
         return completed
@@ -179,7 +184,8 @@ class Git(msgspec.Struct, frozen=True):
 
 def error_text(completed: Completed) -> str:
     """What git said on stderr, without user info in addresses."""
-    return process.redact(completed.stderr.decode("utf-8", "replace").strip(), {})
+    said = GitMeter.without_progress(completed.stderr.decode("utf-8", "replace"))
+    return process.redact(said, {})
 
 
 def address(url: str, directory: Path, *, key: str = "engine.source.git") -> str:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pinner.host.parallel import MAX_PIECES, Send, can_fork, run_forked, worker_count
+from pinner.host.progress import hashing
 from pinner.model.facts import Unknown
 
 Progress = Callable[[int], None]
@@ -65,8 +66,10 @@ def hash_files(
     """The digest of each file, in the order of `paths`; symlinks are not followed.
 
     `algorithm` is "sha256" or "git" (the blob id). `sizes`, in bytes, are used to share out the work only.
-    `progress` gets the number of bytes hashed since the last call, in this process, one call at a time.
+    `progress` gets the number of bytes hashed since the last call, in this process, one call at a time; without
+    it the current view is told, where there is much to read.
     """
+    progress = progress or hashing(sum(sizes))
     results: list[Hashed | Unknown | None] = [None] * len(paths)
     cost = sum(sizes) + _FILE_COST * len(paths)
     todo = list(range(len(paths)))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 Send = Callable[[bytes], None]
 Work = Callable[[int, Send], None]
 
-MAX_PIECES = 4096
+MAX_PIECES = 1024
 
 _HEADER = struct.Struct("<I")
 _NUMBER = struct.Struct("<I")
@@ -52,7 +52,7 @@ def run_forked(work: Work, count: int, on_message: Callable[[bytes], None]) -> N
     Only where `can_fork()`.
     """
     pieces, numbers = os.pipe()
-    # Fits into the pipe whole; a read of one number is atomic, so that each goes to one worker.
+    # Fits into the smallest pipe whole; a read of one number is atomic, so that each goes to one worker.
     os.write(numbers, b"".join(_NUMBER.pack(number) for number in range(count)))
     os.close(numbers)
     pids: list[int] = []
@@ -60,7 +60,13 @@ def run_forked(work: Work, count: int, on_message: Callable[[bytes], None]) -> N
     try:
         for _ in range(min(worker_count(), count)):
             reader, writer = os.pipe()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError:
+                # No more processes are allowed: those that run do all of it, or the caller does.
+                os.close(reader)
+                os.close(writer)
+                break
             if pid == 0:
                 for descriptor in (reader, *readers):
                     os.close(descriptor)

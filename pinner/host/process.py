@@ -6,12 +6,14 @@ behind. Must not know what the programs are, and must not put a secret into an e
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +30,13 @@ _detached: list[subprocess.Popen[bytes]] = []
 
 # A program whose answer `collect` takes.
 Started = subprocess.Popen[bytes]
+
+
+class Watch(NamedTuple):
+    """Who is shown a program's stderr. With `columns` the program sees a terminal of that width."""
+
+    show: Callable[[bytes], None]
+    columns: int | None = None
 
 
 class Completed(NamedTuple):
@@ -75,6 +84,59 @@ def run(
     if check and process.returncode != 0:
         raise CommandFailed(argv, process.returncode, _tail(stderr, env))
     return Completed(argv, process.returncode, stdout, stderr)
+
+
+def run_watched(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    watch: Watch,
+    cwd: Path | None = None,
+    input: bytes | None = None,
+) -> Completed:
+    """Run a program and show its stderr as it comes; whatever its code. OperationFailed if it cannot start."""
+    import fcntl  # noqa: PLC0415  # none of these is wanted where nothing takes long
+    import pty  # noqa: PLC0415
+    import struct  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+    import termios  # noqa: PLC0415
+
+    argv = tuple(argv)
+    stderr_end, stderr_writer = pty.openpty() if watch.columns else os.pipe()
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, stderr_end)
+        stdout, given = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        given.write(input or b"")
+        given.seek(0)
+        try:
+            if watch.columns:
+                size = struct.pack("HHHH", 24, watch.columns, 0, 0)
+                fcntl.ioctl(stderr_writer, termios.TIOCSWINSZ, size)
+            process = _popen(argv, env=dict(env), cwd=cwd, stdin=given, stdout=stdout, stderr=stderr_writer)
+        finally:
+            os.close(stderr_writer)
+        said = bytearray()
+        with process:
+            try:
+                while piece := _read(stderr_end):
+                    said += piece
+                    watch.show(piece)
+                process.wait()
+            except BaseException:
+                _end_group(process)
+                raise
+        stdout.seek(0)
+        return Completed(argv, process.returncode, stdout.read(), bytes(said))
+
+
+def _read(descriptor: int) -> bytes:
+    """A piece of what a program writes; nothing when it has closed its end, which a terminal tells by EIO."""
+    try:
+        return os.read(descriptor, 65536)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return b""
+        raise
 
 
 def start(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None) -> Started:

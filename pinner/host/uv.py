@@ -7,6 +7,7 @@ file of the caller changes a result. Must not know manifests or locks.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ import msgspec
 from pinner.errors import CommandFailed, ManifestError, OperationFailed
 from pinner.host import process
 from pinner.host.home import Home
+from pinner.host.progress import View, current
 
 # What uv may take from the caller: how to reach the network and where its certificates are. None of it can
 # change which bytes are installed, since hashes bind those.
@@ -34,6 +36,10 @@ TRANSPORT = (
     "HOME",
     "XDG_DATA_HOME",
 )
+
+
+# What draws on a terminal, which an error's text must not.
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class SiteIndex(msgspec.Struct, frozen=True):
@@ -121,8 +127,10 @@ class Uv:
 
     def find_python(self, version: str) -> tuple[Path, str]:
         """An interpreter of a minor version (uv may fetch one) and its full version, such as "3.11.7"."""
-        path = self._run(["python", "find", version]).strip()
-        full = self._run(["python", "find", version, "--show-version"]).strip()
+        # No project and no environment that happens to lie around the caller may choose it.
+        argv = ["python", "find", "--system", "--no-project", version]
+        path = self._run(argv, cwd=Path("/")).strip()
+        full = self._run([*argv, "--show-version"], cwd=Path("/")).strip()
         return Path(path), full
 
     def create_environment(self, path: Path, *, python: str) -> None:
@@ -132,10 +140,11 @@ class Uv:
     def sync(self, environment: Path, requirements: Path, *, exclude_newer: str | None = None) -> None:
         """Make an environment hold exactly what a pylock or a file of hashed requirements names."""
         argv = ["pip", "sync", str(requirements), "--python", str(environment / "bin" / "python")]
-        argv += ["--quiet", "--allow-empty-requirements", "--index-strategy", "unsafe-best-match"]
+        argv += ["--preview-features", "pylock"]
+        argv += ["--allow-empty-requirements", "--index-strategy", "unsafe-best-match"]
         if exclude_newer:
             argv += ["--exclude-newer", exclude_newer]
-        self._run(argv, cwd=requirements.parent)
+        self._run(argv, cwd=requirements.parent, watch=_watch(current()))
 
     def build_wheel(
         self, project: Path, output: Path, *, python: str, exclude_newer: str | None, version: str
@@ -162,13 +171,27 @@ class Uv:
         """Empty pinner's own cache, so that everything is fetched and unpacked anew."""
         self._run(["cache", "clean"])
 
-    def _run(self, argv: Sequence[str], *, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> str:
+    def _run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        more: Mapping[str, str] | None = None,
+        watch: process.Watch | None = None,
+    ) -> str:
         command = (self._program, "--no-config", *argv)
-        try:
-            done = process.run(command, env={**self._environment(), **(more or {})}, cwd=cwd)
-        except CommandFailed as error:
-            text = self._without_credentials(error.stderr)
-            raise CommandFailed(("uv", *argv[:2]), error.code, text) from None
+        env = {**self._environment(), **(more or {})}
+        if watch is None:
+            env["UV_NO_PROGRESS"] = "1"
+        else:
+            env["TERM"] = "xterm"
+        if watch is None:
+            done = process.run(command, env=env, cwd=cwd, check=False)
+        else:
+            done = process.run_watched(command, env=env, cwd=cwd, watch=watch)
+        if done.code != 0:
+            said = _CONTROL.sub("", done.stderr.decode(errors="replace")).replace("\r", "")
+            raise CommandFailed(("uv", *argv[:2]), done.code, self._without_credentials(said))
         return done.stdout.decode()
 
     def _environment(self) -> dict[str, str]:
@@ -179,7 +202,6 @@ class Uv:
         # uv would make this directory in the user's home.
         env["UV_CREDENTIALS_DIR"] = str(self._home.downloads / "credentials")
         env["UV_NO_CONFIG"] = "1"
-        env["UV_NO_PROGRESS"] = "1"
         first = self._site.index_url or (self._indexes[0] if self._indexes else None)
         if first:
             env["UV_DEFAULT_INDEX"] = first
@@ -197,6 +219,23 @@ class Uv:
             if "@" in parts.netloc:
                 text = text.replace(parts.netloc.rpartition("@")[0] + "@", "")
         return text
+
+
+def _watch(view: View) -> process.Watch | None:
+    """Show uv's own bars, with bytes and rates, while it downloads; only on a terminal."""
+    if view.columns is None:
+        return None
+    is_preparing = False
+
+    def show(data: bytes) -> None:
+        nonlocal is_preparing
+        is_preparing = is_preparing or b"Preparing" in data
+        if is_preparing:
+            before, end, _ = data.partition(b"Prepared")
+            view.raw(before)
+            is_preparing = not end
+
+    return process.Watch(show, view.columns)
 
 
 def _path_without_own_environment() -> str:

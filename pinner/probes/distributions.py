@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import csv
+import hashlib
 import os
 import posixpath
 import re
@@ -24,7 +26,8 @@ class Distribution(msgspec.Struct, frozen=True):
     """An installed distribution. Paths are relative to the environment's root.
 
     `files` maps each file to the sha256 that RECORD gives (None: it gives none). `origin` is what
-    direct_url.json says, "" without one. `outside` are RECORD's entries that leave the environment.
+    direct_url.json says, "" without one. `outside` are RECORD's entries that leave the environment. `read`
+    has the digests of the metadata files that all this comes from.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Distribution(msgspec.Struct, frozen=True):
     files: dict[str, str | None]
     origin: str = ""
     outside: tuple[str, ...] = ()
+    read: dict[str, str] = {}
 
     @property
     def title(self) -> str:
@@ -81,13 +85,15 @@ def describe_origin(data: bytes) -> str:
 
 
 def _read(root: Path, info: Path) -> Distribution:
-    found = _INFO.fullmatch(info.name)
-    name, version = (found["name"], found["version"]) if found else (info.name.removesuffix(".dist-info"), "?")
+    directory = info.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    found = _INFO.fullmatch(directory)
+    name, version = (found["name"], found["version"]) if found else (directory.removesuffix(".dist-info"), "?")
     place = posixpath.normpath(os.path.relpath(info.parent, root))
     below = f"{place}/{info.name}"
     files: dict[str, str | None] = {}
     outside = []
-    for entry, digest in _entries(info / "RECORD"):
+    metadata = {name: data for name in ("RECORD", "direct_url.json") if (data := _bytes(info / name)) is not None}
+    for entry, digest in _entries(metadata.get("RECORD", b"")):
         path = posixpath.normpath(posixpath.join(place, entry))
         if path.startswith(("/", "../")) or path == "..":
             outside.append(entry)
@@ -97,32 +103,31 @@ def _read(root: Path, info: Path) -> Distribution:
         # Present, but not in RECORD: still part of the distribution's own directory.
         if present.is_symlink() or not present.is_dir():
             files.setdefault(f"{below}/{present.relative_to(info).as_posix()}", None)
-    try:
-        origin = describe_origin((info / "direct_url.json").read_bytes())
-    except OSError:
-        origin = ""
     return Distribution(
         name=re.sub(r"[-_.]+", "-", name).lower(),
         version=version,
         info=below,
         files=files,
-        origin=origin,
+        origin=describe_origin(metadata["direct_url.json"]) if "direct_url.json" in metadata else "",
         outside=tuple(outside),
+        read={f"{below}/{name}": f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in metadata.items()},
     )
 
 
-def _entries(record: Path) -> Iterator[tuple[str, str | None]]:
-    """(path, `sha256:<hex>` or None) for each line of a RECORD; nothing where it is not readable."""
+def _bytes(path: Path) -> bytes | None:
+    """A metadata file, unless it is missing, not readable or no regular file."""
     try:
-        text = record.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return
-    try:
-        for row in csv.reader(text.splitlines()):
-            if row and row[0]:
+        return path.read_bytes() if path.is_file() else None
+    except OSError:
+        return None
+
+
+def _entries(record: bytes) -> Iterator[tuple[str, str | None]]:
+    """(path, `sha256:<hex>` or None) for each line of a RECORD, as far as it can be read."""
+    with contextlib.suppress(UnicodeDecodeError, csv.Error):
+        for row in csv.reader(record.decode("utf-8").splitlines()):
+            if row and row[0] and "\0" not in row[0]:
                 yield row[0], _digest(row[1]) if len(row) > 1 else None
-    except csv.Error:
-        return
 
 
 def _digest(text: str) -> str | None:
@@ -130,6 +135,7 @@ def _digest(text: str) -> str | None:
     if algorithm != "sha256":
         return None
     try:
-        return f"sha256:{base64.urlsafe_b64decode(value + '=' * (-len(value) % 4)).hex()}"
+        digest = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
     except (binascii.Error, ValueError):
         return None
+    return f"sha256:{digest.hex()}" if len(digest) == hashlib.sha256().digest_size else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pinner.errors import ManifestError, UnknownFact
-from pinner.host.digest import DigestMemory, FileDigest, file_digests
+from pinner.host.digest import DigestMemory, Scope, take_snapshot
 from pinner.model.facts import Observation, compare_facts
 from pinner.model.lock import Lock, PythonPin
 from pinner.probes import python_in_place, python_sealed
@@ -41,17 +41,15 @@ def site_packages(env: Path) -> Path:
 
 def verify_records(env: Path) -> list[str]:
     """Sentences about installed files that are not what their RECORD says; reads every byte."""
-    wanted = []
+    entries = take_snapshot(env, DigestMemory(None), Scope(exclude=frozenset({"__pycache__"}))).entries
     problems = []
     for one in read_distributions(env, python_sealed.site_directories(env)):
         problems += [f"{one.title}: RECORD names {path}, outside of the environment" for path in one.outside]
-        wanted += [(one.title, path, said) for path, said in one.files.items() if said is not None]
-    digests = file_digests([env / path for _, path, _ in wanted], DigestMemory(None))
-    for (title, path, said), digest in zip(wanted, digests, strict=True):
-        if not isinstance(digest, FileDigest):
-            problems.append(f"{title}: {path}: {digest.reason}")
-        elif digest.sha256 != said:
-            problems.append(f"{title}: {path}: its RECORD says {said}, the file is {digest.sha256}")
+        for path, said in one.files.items():
+            mode, _, digest = entries.get(path, "").partition(" ")
+            if said is not None and (digest != said or mode not in ("100644", "100755")):
+                seen = digest or "missing"
+                problems.append(f"{one.title}: {path}: its RECORD says {said}, the file is {seen}")
     return problems
 
 

@@ -7,13 +7,16 @@ byte code without a source beside it counts. Must not write anything but the mem
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from pinner.errors import ManifestError, UnknownFact
-from pinner.host.digest import DigestMemory, FileDigest, Scope, file_digests, take_snapshot, tree_digest
+from pinner.host.digest import DigestMemory, FileDigest, Scope, Snapshot, file_digests, take_snapshot, tree_digest
 from pinner.host.interpreter import Interpreter, Question
 from pinner.model.facts import ABSENT, Unknown
 from pinner.model.lock import DistributionPin, PythonPin
@@ -23,18 +26,33 @@ from pinner.probes.python_sealed import Findings, judge_interpreter, key_of
 
 MISSING = "missing"
 
+_KIND = "environment"
+_READING = 1  # rises whenever the same bytes would give other pins
 _SCOPE = Scope(exclude=frozenset({"__pycache__"}))
 
 
 class Contents(NamedTuple):
-    """What an environment holds. `digests` by path relative to its root; `outside` are notes."""
+    """What an environment holds.
+
+    `digests` by path relative to its root; `outside` are notes; `elsewhere` are the files that RECORDs name
+    outside of site-packages.
+    """
 
     distributions: list[Distribution]
     digests: dict[str, str]
     unknown: dict[str, Unknown]
     loose: dict[str, str]
     outside: list[str]
-    how: str
+    elsewhere: list[str]
+
+    def is_consistent(self) -> bool:
+        """Whether the metadata that was read is that of the snapshots: nothing was changed in between."""
+        read = {path: digest for one in self.distributions for path, digest in one.read.items()}
+        records = {path for path in self.digests if path.endswith(".dist-info/RECORD")}
+        return records <= read.keys() and all(self.digests.get(path) == digest for path, digest in read.items())
+
+
+Snapshots = dict[str, Snapshot]
 
 
 def locate(place: Path) -> tuple[Path, Path]:
@@ -55,10 +73,21 @@ def pin(directory: Path, path: str, memory: DigestMemory) -> tuple[PythonPin, li
     answer = Question(python, root).answer()
     if isinstance(answer, Unknown):
         raise UnknownFact(f"python.path: {answer.reason}")
-    contents = read_contents(answer, memory)
+    contents = read_contents(answer, _snapshots(answer, memory), memory)
     for name, unknown in contents.unknown.items():
         raise UnknownFact(f"python.path: {name}: {unknown.reason}")
-    pins = [
+    pinned = PythonPin(
+        version=answer.minor,
+        patch_level=answer.version,
+        path=path,
+        distributions=_distribution_pins(contents),
+        loose=_loose_pins(contents),
+    )
+    return pinned, contents.outside
+
+
+def _distribution_pins(contents: Contents) -> tuple[DistributionPin, ...]:
+    return tuple(
         DistributionPin(
             name=one.name,
             version=one.version,
@@ -67,15 +96,19 @@ def pin(directory: Path, path: str, memory: DigestMemory) -> tuple[PythonPin, li
             origin=one.origin,
         )
         for one in contents.distributions
-    ]
-    pinned = PythonPin(
-        version=answer.minor,
-        patch_level=answer.version,
-        path=path,
-        distributions=tuple(pins),
-        loose={key_of(path): digest for path, digest in sorted(contents.loose.items())},
     )
-    return pinned, contents.outside
+
+
+def _loose_pins(contents: Contents) -> dict[str, str]:
+    return {key_of(path): digest for path, digest in sorted(contents.loose.items())}
+
+
+def _snapshots(answer: Interpreter, memory: DigestMemory, *, deep: bool = False) -> Snapshots:
+    """The site-packages that an interpreter names, by path relative to the environment."""
+    return {
+        os.path.relpath(place, answer.prefix): take_snapshot(Path(place), memory, _SCOPE, deep=deep)
+        for place in answer.places
+    }
 
 
 def look(scene: Scene, pinned: PythonPin) -> Findings:
@@ -90,8 +123,17 @@ def look(scene: Scene, pinned: PythonPin) -> Findings:
         for path in pinned.loose:
             found.facts[path] = Unknown("the interpreter of the environment does not run")
         return found
-    contents = read_contents(answer, scene.memory, deep=scene.deep)
-    found.how.append(contents.how)
+    snapshots = _snapshots(answer, scene.memory, deep=scene.deep)
+    found.how.append(_how(snapshots, deep=scene.deep))
+    seen = Reading(answer, snapshots, scene.memory)
+    if not scene.deep and seen.is_known_to_give(pinned):
+        found.notes += seen.outside
+        found.facts.update(pinned.loose)
+        found.facts.update({key_of(one.name): one.content for one in pinned.distributions})
+        return found
+    contents = read_contents(answer, snapshots, scene.memory, deep=scene.deep)
+    if not contents.unknown:
+        seen.remember(contents)
     found.notes += contents.outside
     found.facts.update({key_of(path): unknown for path, unknown in contents.unknown.items()})
     _compare_loose(pinned.loose, contents.loose, found)
@@ -109,35 +151,27 @@ def look(scene: Scene, pinned: PythonPin) -> Findings:
     return found
 
 
-def read_contents(answer: Interpreter, memory: DigestMemory, *, deep: bool = False) -> Contents:
-    """Read the site-packages that an interpreter names, and what RECORDs name elsewhere in the environment."""
+def read_contents(
+    answer: Interpreter, snapshots: Snapshots, memory: DigestMemory, *, deep: bool = False
+) -> Contents:
+    """Read what RECORDs say of the site-packages, and what they name elsewhere in the environment."""
     root = Path(answer.prefix)
-    places = [Path(place) for place in answer.places]
     digests: dict[str, str] = {}
     unknown: dict[str, Unknown] = {}
-    count = anew = 0
-    for place in places:
-        below = os.path.relpath(place, root)
-        snapshot = take_snapshot(place, memory, _SCOPE, deep=deep)
-        count, anew = count + snapshot.file_count, anew + snapshot.read_anew
+    for below, snapshot in snapshots.items():
         unknown.update({f"{below}/{path}": reason for path, reason in snapshot.unknown.items()})
         for path, entry in snapshot.entries.items():
             mode, _, digest = entry.partition(" ")
             # Only a regular file's bytes are what RECORD speaks of.
             digests[f"{below}/{path}"] = digest if mode in ("100644", "100755") else entry
     loose = dict(digests)
-    distributions = read_distributions(root, places)
-    elsewhere = {path for one in distributions for path in one.files if path not in digests}
-    wanted = [path for path in sorted(elsewhere) if (root / path).is_file()]
-    for path, result in zip(
-        wanted, file_digests([root / path for path in wanted], memory, deep=deep), strict=True
-    ):
-        count += 1
-        if isinstance(result, FileDigest):
-            digests[path] = result.sha256
-            anew += result.read_anew
-        else:
+    distributions = read_distributions(root, [Path(place) for place in answer.places])
+    elsewhere = sorted({path for one in distributions for path in one.files if path not in digests})
+    for path, result in _elsewhere(root, elsewhere, memory, deep=deep).items():
+        if isinstance(result, Unknown):
             unknown[path] = result
+        elif result is not None:
+            digests[path] = result.sha256
     for one in distributions:
         for path in one.files:
             loose.pop(path, None)
@@ -146,8 +180,70 @@ def read_contents(answer: Interpreter, memory: DigestMemory, *, deep: bool = Fal
         for one in distributions
         if one.outside
     ]
-    how = f"{count:,} files, " + (f"{anew:,} read anew" if anew else "all by remembered digest")
-    return Contents(distributions, digests, unknown, loose, outside, how)
+    return Contents(distributions, digests, unknown, loose, outside, elsewhere)
+
+
+def _elsewhere(
+    root: Path, paths: list[str], memory: DigestMemory, *, deep: bool
+) -> dict[str, FileDigest | Unknown | None]:
+    """Files outside of site-packages; None for one that is not there."""
+    there = [path for path in paths if (root / path).is_file()]
+    found = file_digests([root / path for path in there], memory, deep=deep)
+    return {**dict.fromkeys(paths), **dict(zip(there, found, strict=True))}
+
+
+class Reading:
+    """Whether an environment of known content is known to give certain pins, without reading its RECORDs.
+
+    Pins are a function of the bytes in site-packages and of the files elsewhere that RECORDs name. What is
+    remembered is that function, by digests: which files elsewhere count, and the digest of the pins.
+    """
+
+    def __init__(self, answer: Interpreter, snapshots: Snapshots, memory: DigestMemory) -> None:
+        self._root = Path(answer.prefix)
+        self._memory = memory
+        self.outside: list[str] = []
+        places = [(below, str(snapshot.digest)) for below, snapshot in snapshots.items()]
+        is_whole = not any(snapshot.unknown for snapshot in snapshots.values())
+        self._key = _hash([_READING, places]) if is_whole else None
+
+    def is_known_to_give(self, pinned: PythonPin) -> bool:
+        """Whether the environment is remembered to be exactly as pinned."""
+        if self._key is None:
+            return False
+        stored = self._memory.recall(_KIND, self._key)
+        if stored is None:
+            return False
+        try:
+            elsewhere, self.outside = msgspec.json.decode(stored, type=tuple[list[str], list[str]])
+        except msgspec.MsgspecError:
+            return False
+        there = _elsewhere(self._root, elsewhere, self._memory, deep=False)
+        digests = {path: one.sha256 for path, one in there.items() if isinstance(one, FileDigest)}
+        pins = _hash([pinned.distributions, pinned.loose])
+        return self._memory.recall(_KIND, self._key_with(elsewhere, digests)) == pins
+
+    def remember(self, contents: Contents) -> None:
+        """Note what this environment's content gives."""
+        if self._key is not None and contents.is_consistent():
+            key = self._key_with(contents.elsewhere, contents.digests)
+            pins = _hash([_distribution_pins(contents), _loose_pins(contents)])
+            stored = msgspec.json.encode((contents.elsewhere, contents.outside))
+            self._memory.remember(_KIND, {self._key: stored, key: pins})
+
+    def _key_with(self, elsewhere: list[str], digests: Mapping[str, str]) -> bytes:
+        return _hash([self._key, [(path, digests.get(path)) for path in elsewhere]])
+
+
+def _hash(value: object) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).digest()
+
+
+def _how(snapshots: Snapshots, *, deep: bool) -> str:
+    count = sum(snapshot.file_count for snapshot in snapshots.values())
+    anew = sum(snapshot.read_anew for snapshot in snapshots.values())
+    read = "every byte read" if deep else f"{anew:,} read anew" if anew else "all by remembered digest"
+    return f"{count:,} files of site-packages, {read}"
 
 
 def members(one: Distribution, digests: Mapping[str, str]) -> dict[str, str]:

@@ -146,8 +146,12 @@ def _walk(
         return
     for name in names:
         path = directory / name
+        text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         if name.startswith("."):
-            hidden.append(prefix + name)
+            hidden.append(prefix + text)
+            continue
+        if text != name:
+            found.append(Found(prefix + text, path, 0, "its name is not UTF-8"))
             continue
         try:
             status = path.stat()

@@ -16,6 +16,7 @@ LAYERS = [
     ("pinner.cli",),
     ("pinner.command",),
     ("pinner.render", "pinner.bug", "pinner.deploy", "pinner.measure", "pinner.explain", "pinner.cluster"),
+    ("pinner.terminal",),
     ("pinner.probes",),
     ("pinner.engines",),
     ("pinner.host",),

@@ -153,3 +153,23 @@ def test_a_young_file_is_read_again(tmp_path: Path) -> None:
         found = file_digests([tmp_path / "f"], memory)[0]
         assert isinstance(found, FileDigest)
         assert found.read_anew
+
+
+def test_where_no_process_may_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(hashing, "_SHARE_FROM", 1)
+    monkeypatch.setattr(hashing, "can_fork", lambda: True)
+    monkeypatch.setattr(parallel.os, "fork", refuse)
+    paths = make(tmp_path, 3)
+    found = hash_files(paths, [len(read(path)) for path in paths], "sha256")
+    assert all(isinstance(one, Hashed) for one in found)
+    assert len(found) == 3
+
+
+def test_pieces_fit_into_one_page_of_a_pipe() -> None:
+    for sizes in ([1] * 50_000, [10 << 30] * 700, [*range(0, 1 << 24, 1 << 12)], [0]):
+        pieces = hashing._pieces(sizes)
+        assert len(pieces) <= parallel.MAX_PIECES
+        assert sorted(index for piece in pieces for index in piece) == list(range(len(sizes)))
