@@ -53,10 +53,22 @@ def materialize(deployment: Deployment, lock: Lock, home: Home, *, say: Say = la
         if read_seal(workspace) is not None:
             return Materialized(workspace, None)
         try:
-            drift = _build(deployment, lock, home, workspace, say)
+            drift = _build_anew_if_damaged(deployment, lock, home, workspace, say)
         except OSError as error:
             raise OperationFailed(f"cannot build {workspace.root}: {error.strerror} ({error.filename})") from None
     return Materialized(workspace, drift)
+
+
+def _build_anew_if_damaged(
+    deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, say: Say
+) -> Drift:
+    try:
+        return _build(deployment, lock, home, workspace, say)
+    except python_env.Damaged:
+        # A file of uv's cache has been edited through a hard link: fetch the packages anew, once.
+        say("a cached package is damaged; fetching it again")
+        Uv(home).forget_cache()
+        return _build(deployment, lock, home, workspace, say)
 
 
 def _build(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, say: Say) -> Drift:
@@ -102,24 +114,18 @@ def _build_environment(deployment: Deployment, lock: Lock, home: Home, stage: Wo
         text = pylock_format.hashed_requirements(data)
     requirements.write_text(text)
     say(f"installing {len(data.get('packages', []))} packages for Python {full_version}")
-    for attempt in ("first", "last"):
-        uv.create_environment(stage.env, python=str(interpreter))
-        uv.sync(stage.env, requirements, exclude_newer=python.exclude_newer)
-        damaged = python_env.verify_records(stage.env)
-        if not damaged:
-            break
-        if attempt == "last":
-            raise OperationFailed("what was installed is not what its packages list:\n  " + "\n  ".join(damaged))
-        # A file of uv's cache has been edited through a hard link: fetch those packages anew, once.
-        say("a cached package is damaged; fetching it again")
-        uv.forget_cache()
-        remove_tree(stage.env)
-    _install_engine(lock, uv, stage, say)
+    uv.create_environment(stage.env, python=str(interpreter))
+    uv.sync(stage.env, requirements, exclude_newer=python.exclude_newer)
+    _install_engine(lock, uv, interpreter, stage, say)
     return full_version
 
 
-def _install_engine(lock: Lock, uv: Uv, stage: Workspace, say: Say) -> None:
-    """Build and add the engine of a git source; make a checkout in place importable by a path entry."""
+def _install_engine(lock: Lock, uv: Uv, interpreter: Path, stage: Workspace, say: Say) -> None:
+    """Build and add the engine of a git source; make a checkout in place importable by a path entry.
+
+    It is built by the interpreter that the environment was made with: nothing of the environment has been verified
+    yet, so nothing of it may run.
+    """
     pin = lock.engine.source
     if stage.checkout is not None:
         entry = stage.checkout / pin.subdirectory
@@ -144,7 +150,7 @@ def _install_engine(lock: Lock, uv: Uv, stage: Workspace, say: Say) -> None:
         wheel = uv.build_wheel(
             copy / pin.subdirectory,
             wheels,
-            python=str(stage.python),
+            python=str(interpreter),
             exclude_newer=lock.python.exclude_newer,
             version=f"0+g{(pin.commit or '')[:12]}",
         )
