@@ -6,6 +6,7 @@ directories are remembered (host/snapshot.py does).
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import time
@@ -45,6 +46,14 @@ class Scope(NamedTuple):
     skip_environments: bool = False
 
 
+class Outline(msgspec.Struct, array_like=True):
+    """What tells whether a directory is still as it was: its names, and the digest of its `stats`."""
+
+    path: bytes
+    names: list[bytes]
+    seen: bytes
+
+
 class Directory(msgspec.Struct, array_like=True):
     """One directory, its `path` relative to the root.
 
@@ -56,6 +65,10 @@ class Directory(msgspec.Struct, array_like=True):
     names: list[bytes]
     stats: bytes
     entries: bytes
+
+    def outline(self) -> Outline:
+        """Much smaller than the directory, and all that is needed while nothing has changed."""
+        return Outline(self.path, self.names, _short(self.stats))
 
     def split_entries(self) -> list[bytes]:
         """The entry of each name."""
@@ -111,7 +124,11 @@ def settled(seen: Identity, moment_ns: int) -> bytes:
     return pack([seen]) if is_settled(seen, moment_ns) else UNSETTLED
 
 
-def stale(root: bytes, directories: Sequence[Directory]) -> set[bytes]:
+def _short(stats: bytes) -> bytes:
+    return hashlib.sha256(stats).digest()[:16]
+
+
+def stale(root: bytes, directories: Sequence[Outline]) -> set[bytes]:
     """Paths of the directories that are not, or hold a file that is not, as remembered. One lstat each."""
     count = sum(len(directory.names) for directory in directories)
     if count < _FORK_FROM or worker_count() < 2 or not can_fork():
@@ -134,9 +151,9 @@ def stale(root: bytes, directories: Sequence[Directory]) -> set[bytes]:
     return found
 
 
-def _pieces(directories: Sequence[Directory], count: int) -> list[Sequence[Directory]]:
+def _pieces(directories: Sequence[Outline], count: int) -> list[Sequence[Outline]]:
     """Runs of neighbours, found faster than scattered ones, with about as many files each."""
-    pieces: list[Sequence[Directory]] = []
+    pieces: list[Sequence[Outline]] = []
     start = total = 0
     for index, directory in enumerate(directories):
         total += len(directory.names)
@@ -148,7 +165,7 @@ def _pieces(directories: Sequence[Directory], count: int) -> list[Sequence[Direc
     return pieces
 
 
-def _is_stale(root: bytes, directory: Directory, *, enter: bool) -> bool:
+def _is_stale(root: bytes, directory: Outline, *, enter: bool) -> bool:
     """`enter`: this process may change its working directory, which makes each lookup shorter."""
     path = join(root, directory.path) if directory.path else root
     lstat = os.lstat
@@ -160,7 +177,7 @@ def _is_stale(root: bytes, directory: Directory, *, enter: bool) -> bool:
         else:
             prefix = path + b"/"
             names = [prefix + name for name in directory.names]
-        return pack([own, *map(identity, map(lstat, names))]) != directory.stats
+        return _short(pack([own, *map(identity, map(lstat, names))])) != directory.seen
     except OSError:
         return True
 
