@@ -138,7 +138,7 @@ def take_snapshot(
     key = msgspec.msgpack.encode((base, scope.algorithm, sorted(scope.exclude), scope.skip_environments))
     outlines = _Outlines(b"", b"", []) if deep else _recall_outlines(memory, key)
     not_fresh = stale(base, outlines.directories)
-    count = sum(len(directory.names) for directory in outlines.directories)
+    count = sum(directory.count for directory in outlines.directories)
     if outlines.directories and not not_fresh:
 
         def directories() -> list[Directory]:

@@ -47,10 +47,14 @@ class Scope(NamedTuple):
 
 
 class Outline(msgspec.Struct, array_like=True):
-    """What tells whether a directory is still as it was: its names, and the digest of its `stats`."""
+    """What tells whether a directory is still as it was: its names, and the digest of its `stats`.
+
+    The `count` names are one string, with NUL between them: whoever looks at the directory takes them apart.
+    """
 
     path: bytes
-    names: list[bytes]
+    count: int
+    names: bytes
     seen: bytes
 
 
@@ -68,7 +72,7 @@ class Directory(msgspec.Struct, array_like=True):
 
     def outline(self) -> Outline:
         """Much smaller than the directory, and all that is needed while nothing has changed."""
-        return Outline(self.path, self.names, _short(self.stats))
+        return Outline(self.path, len(self.names), b"\0".join(self.names), _short(self.stats))
 
     def split_entries(self) -> list[bytes]:
         """The entry of each name."""
@@ -130,7 +134,7 @@ def _short(stats: bytes) -> bytes:
 
 def stale(root: bytes, directories: Sequence[Outline]) -> set[bytes]:
     """Paths of the directories that are not, or hold a file that is not, as remembered. One lstat each."""
-    count = sum(len(directory.names) for directory in directories)
+    count = sum(directory.count for directory in directories)
     if count < _FORK_FROM or worker_count() < 2 or not can_fork():
         return {directory.path for directory in directories if _is_stale(root, directory, enter=False)}
     pieces = _pieces(directories, count)
@@ -156,7 +160,7 @@ def _pieces(directories: Sequence[Outline], count: int) -> list[Sequence[Outline
     pieces: list[Sequence[Outline]] = []
     start = total = 0
     for index, directory in enumerate(directories):
-        total += len(directory.names)
+        total += directory.count
         if total * _PIECES >= count * (len(pieces) + 1):
             pieces.append(directories[start : index + 1])
             start = index + 1
@@ -171,12 +175,12 @@ def _is_stale(root: bytes, directory: Outline, *, enter: bool) -> bool:
     lstat = os.lstat
     try:
         own = identity(lstat(path))
+        names = directory.names.split(b"\0") if directory.count else []
         if enter:
             os.chdir(path)
-            names: Iterable[bytes] = directory.names
         else:
             prefix = path + b"/"
-            names = [prefix + name for name in directory.names]
+            names = [prefix + name for name in names]
         return _short(pack([own, *map(identity, map(lstat, names))])) != directory.seen
     except OSError:
         return True
