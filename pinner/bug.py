@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -30,6 +29,8 @@ def report(command: str, error: BaseException) -> Bug:
     if os.environ.get("PINNER_DEBUG"):
         sys.stderr.write(text)
     name = f"bug-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"
+    import tempfile  # noqa: PLC0415  # hardly ever wanted
+
     for directory in (home().logs, Path(tempfile.gettempdir())):
         try:
             directory.mkdir(parents=True, exist_ok=True)

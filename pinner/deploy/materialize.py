@@ -18,7 +18,7 @@ from pinner.deploy.check import check, scene_for, with_workspace
 from pinner.deploy.load import Deployment
 from pinner.deploy.workspace import Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
 from pinner.errors import CommandFailed, OperationFailed
-from pinner.host import process
+from pinner.host import bytecode
 from pinner.host.files import exclusive, make_read_only, remove_tree, write_atomic
 from pinner.host.home import Home
 from pinner.host.uv import Uv, site_index
@@ -53,10 +53,22 @@ def materialize(deployment: Deployment, lock: Lock, home: Home, *, say: Say = la
         if read_seal(workspace) is not None:
             return Materialized(workspace, None)
         try:
-            drift = _build(deployment, lock, home, workspace, say)
+            drift = _build_anew_if_damaged(deployment, lock, home, workspace, say)
         except OSError as error:
             raise OperationFailed(f"cannot build {workspace.root}: {error.strerror} ({error.filename})") from None
     return Materialized(workspace, drift)
+
+
+def _build_anew_if_damaged(
+    deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, say: Say
+) -> Drift:
+    try:
+        return _build(deployment, lock, home, workspace, say)
+    except python_env.Damaged:
+        # A file of uv's cache has been edited through a hard link: fetch the packages anew, once.
+        say("a cached package is damaged; fetching it again")
+        Uv(home).forget_cache()
+        return _build(deployment, lock, home, workspace, say)
 
 
 def _build(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, say: Say) -> Drift:
@@ -102,24 +114,18 @@ def _build_environment(deployment: Deployment, lock: Lock, home: Home, stage: Wo
         text = pylock_format.hashed_requirements(data)
     requirements.write_text(text)
     say(f"installing {len(data.get('packages', []))} packages for Python {full_version}")
-    for attempt in ("first", "last"):
-        uv.create_environment(stage.env, python=str(interpreter))
-        uv.sync(stage.env, requirements, exclude_newer=python.exclude_newer)
-        damaged = python_env.verify_records(stage.env)
-        if not damaged:
-            break
-        if attempt == "last":
-            raise OperationFailed("what was installed is not what its packages list:\n  " + "\n  ".join(damaged))
-        # A file of uv's cache has been edited through a hard link: fetch those packages anew, once.
-        say("a cached package is damaged; fetching it again")
-        uv.forget_cache()
-        remove_tree(stage.env)
-    _install_engine(lock, uv, stage, say)
+    uv.create_environment(stage.env, python=str(interpreter))
+    uv.sync(stage.env, requirements, exclude_newer=python.exclude_newer)
+    _install_engine(lock, uv, interpreter, stage, say)
     return full_version
 
 
-def _install_engine(lock: Lock, uv: Uv, stage: Workspace, say: Say) -> None:
-    """Build and add the engine of a git source; make a checkout in place importable by a path entry."""
+def _install_engine(lock: Lock, uv: Uv, interpreter: Path, stage: Workspace, say: Say) -> None:
+    """Build and add the engine of a git source; make a checkout in place importable by a path entry.
+
+    It is built by the interpreter that the environment was made with: nothing of the environment has been verified
+    yet, so nothing of it may run.
+    """
     pin = lock.engine.source
     if stage.checkout is not None:
         entry = stage.checkout / pin.subdirectory
@@ -144,7 +150,7 @@ def _install_engine(lock: Lock, uv: Uv, stage: Workspace, say: Say) -> None:
         wheel = uv.build_wheel(
             copy / pin.subdirectory,
             wheels,
-            python=str(stage.python),
+            python=str(interpreter),
             exclude_newer=lock.python.exclude_newer,
             version=f"0+g{(pin.commit or '')[:12]}",
         )
@@ -163,20 +169,16 @@ def _make_writable(root: Path) -> None:
 def _compile(lock: Lock, workspace: Workspace) -> None:
     """Compile everything the engine can import, so that nothing is ever compiled at run time.
 
-    Content decides validity, not times: in the workspace's own environment the byte code is not checked again by
-    the interpreter (pinner does), next to code in place its source is.
+    In the workspace's own environment the byte code is not checked again by the interpreter (pinner does), next to
+    code in place its source is.
     """
-    options = ["-q", "-j", "0", "--invalidation-mode"]
     if not is_in_place(lock):
-        targets, prefix, mode = [workspace.env / "lib"], [], "unchecked-hash"
-    else:
-        targets = [python_env.site_packages(workspace.env)]
-        if workspace.checkout is not None:
-            targets.append(workspace.checkout / lock.engine.source.subdirectory)
-        prefix, mode = ["-X", f"pycache_prefix={workspace.root / 'bytecode'}"], "checked-hash"
-    command = [str(workspace.python), "-I", *prefix, "-m", "compileall", *options, mode, *map(str, targets)]
-    # compileall exits with 1 if any file is no Python of this version; packages ship such files as test data.
-    process.run(command, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, check=False)
+        bytecode.compile_trees(workspace.python, [workspace.env / "lib"], checked=False)
+        return
+    targets = [python_env.site_packages(workspace.env)]
+    if workspace.checkout is not None:
+        targets.append(workspace.checkout / lock.engine.source.subdirectory)
+    bytecode.compile_trees(workspace.python, targets, checked=True, prefix=workspace.root / "bytecode")
 
 
 def _seal(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, full_version: str) -> Drift:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import socket
 from pathlib import Path
 
 from pinner.errors import Busy, OperationFailed
@@ -24,6 +23,8 @@ def reachable_host(host: str) -> str:
 
 def listens(host: str, port: int) -> bool:
     """Whether anything accepts connections; far cheaper to ask than for an HTTP answer."""
+    import socket  # noqa: PLC0415  # of no use to a deployment that is not up
+
     try:
         socket.create_connection((reachable_host(host), port), timeout=1).close()
     except OSError:
@@ -33,6 +34,8 @@ def listens(host: str, port: int) -> bool:
 
 def refuse_busy_port(host: str, port: int) -> None:
     """Raise Busy, saying who has it, if the port cannot be bound."""
+    import socket  # noqa: PLC0415
+
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
         # As servers do: a connection that is only waiting to be forgotten does not keep a port.

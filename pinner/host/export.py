@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -154,6 +153,8 @@ def _link_targets(git: Git, entries: Mapping[str, str]) -> dict[str, str]:
 @contextlib.contextmanager
 def _index() -> Iterator[dict[str, str]]:
     """The environment that gives git an index of its own, outside every repository."""
+    import tempfile  # noqa: PLC0415  # `check` exports nothing
+
     with tempfile.TemporaryDirectory(prefix="pinner-index-") as directory:
         yield {"GIT_INDEX_FILE": f"{directory}/index"}
 

@@ -10,7 +10,6 @@ import fcntl
 import os
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,8 @@ from pinner.errors import Busy, OperationFailed
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace `path` by `data`: a reader sees the old bytes or the new ones, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    import tempfile  # noqa: PLC0415  # loads random; `check` writes no file
+
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:

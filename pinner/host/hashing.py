@@ -15,7 +15,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -78,6 +77,8 @@ def hash_files(
         todo = [index for index, result in enumerate(results) if result is None]
     report = _one_at_a_time(progress)
     if len(todo) > 1 and sum(sizes[index] for index in todo) >= _SHARE_FROM:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # loads logging, and is rarely wanted
+
         with ThreadPoolExecutor(worker_count()) as pool:
             largest_first = sorted(todo, key=sizes.__getitem__, reverse=True)
             done = pool.map(lambda index: hash_file(paths[index], algorithm, report), largest_first)

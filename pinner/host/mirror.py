@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -244,6 +243,8 @@ def ensure(mirrors: Path, url: str, say: Callable[[str], None] = lambda _line: N
         for left in mirrors.glob(f".{mirror.path.name}.*"):
             fetch.remove(left)
         # A name of its own: a git that outlived a killed pinner may still write into the old one.
+        import secrets  # noqa: PLC0415  # `check` makes no mirror
+
         staged = mirrors / f".{mirror.path.name}.{secrets.token_hex(4)}"
         say(f"fetching {git.without_password(url)}")
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator, Set
@@ -263,6 +262,8 @@ def _address(text: str) -> str:
     """The kernel prints 32-bit words in the byte order of the machine."""
     words = [int(text[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(text), 8)]
     packed = b"".join(words)
+    import socket  # noqa: PLC0415  # only for the table of sockets
+
     return socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from pinner.host.tree import (
     Directory,
     Lister,
     Listing,
+    Outline,
     Scope,
     join,
     pack,
@@ -40,6 +41,7 @@ from pinner.host.tree import (
 from pinner.model.facts import Unknown
 
 _KIND = "tree"
+_OUTLINE = "outline"
 _EVERYTHING = Scope()
 
 
@@ -50,6 +52,14 @@ class _Tree(msgspec.Struct, array_like=True):
     directories: list[Directory]
 
 
+class _Outlines(msgspec.Struct, array_like=True):
+    """The part of it that a warm check needs. `tree` is the digest of the encoded _Tree that it belongs to."""
+
+    tree: bytes
+    digest: bytes
+    directories: list[Outline]
+
+
 class Snapshot:
     """The files of a tree at one time.
 
@@ -58,13 +68,18 @@ class Snapshot:
     """
 
     def __init__(
-        self, scope: Scope, tree: _Tree, unknown: Mapping[bytes, Unknown] | None = None, read_anew: int = 0
+        self,
+        scope: Scope,
+        digest: bytes,
+        directories: Callable[[], list[Directory]],
+        unknown: Mapping[bytes, Unknown] | None = None,
+        counts: tuple[int, int] = (0, 0),
     ) -> None:
-        self._tree = tree
         self.scope = scope
-        self.read_anew = read_anew
+        self._digest = digest
+        self._directories = directories
+        self.file_count, self.read_anew = counts
         self.unknown = {os.fsdecode(path): reason for path, reason in (unknown or {}).items()}
-        self.file_count = sum(len(directory.names) for directory in tree.directories)
 
     @property
     def digest(self) -> str | Unknown:
@@ -73,15 +88,17 @@ class Snapshot:
             path, unknown = next(iter(self.unknown.items()))
             more = f", and {len(self.unknown) - 1} more" if len(self.unknown) > 1 else ""
             return Unknown(f"{path}: {unknown.reason}{more}")
-        return f"sha256:{self._tree.digest.hex()}"
+        return f"sha256:{self._digest.hex()}"
 
     @cached_property
     def entries(self) -> dict[str, str]:
         """ "<mode> <digest>" by path relative to the root, in path order; unknown files are left out.
 
         The mode is git's, or "fifo", "socket" or "device"; those are never opened and have the digest "-".
+        What is remembered of an unchanged tree is read when this is first asked for: OperationFailed if the tree
+        has changed by then.
         """
-        lines = _lines(self.scope, self._tree.directories)
+        lines = _lines(self.scope, self._directories())
         return {os.fsdecode(path): f"{mode.decode()} {digest.decode()}" for path, mode, digest in sorted(lines)}
 
     @property
@@ -119,27 +136,55 @@ def take_snapshot(
     if not os.path.isdir(base):  # noqa: PTH112  # bytes: any name the file system has
         raise OperationFailed(f"{root} is not a directory")
     key = msgspec.msgpack.encode((base, scope.algorithm, sorted(scope.exclude), scope.skip_environments))
-    data = None if deep else memory.recall(_KIND, key)
-    tree = _decode(data)
-    not_fresh = stale(base, tree.directories)
-    if tree.directories and not not_fresh:
-        return Snapshot(scope, tree)
-    known = {directory.path: directory for directory in tree.directories}
+    outlines = _Outlines(b"", b"", []) if deep else _recall_outlines(memory, key)
+    not_fresh = stale(base, outlines.directories)
+    count = sum(directory.count for directory in outlines.directories)
+    if outlines.directories and not not_fresh:
+
+        def directories() -> list[Directory]:
+            return _recall(memory, key, outlines) or _read_again(base, scope, outlines.digest)
+
+        return Snapshot(scope, outlines.digest, directories, counts=(count, 0))
+    known = {directory.path: directory for directory in _recall(memory, key, outlines)}
     listing = Lister(base, scope, known, known.keys() - not_fresh).run()
     read_anew = _hash(base, scope, listing, progress)
-    tree = _Tree(_digest(_lines(scope, listing.directories)), listing.directories)
-    encoded = msgspec.msgpack.encode(tree)
-    if encoded != data:
+    found = listing.directories
+    digest = _digest(_lines(scope, found))
+    encoded = msgspec.msgpack.encode(_Tree(digest, found))
+    name = hashlib.sha256(encoded).digest()
+    if name != outlines.tree:
         memory.remember(_KIND, {key: encoded})
+        kept = _Outlines(name, digest, [directory.outline() for directory in found])
+        memory.remember(_OUTLINE, {key: msgspec.msgpack.encode(kept)})
         _forget_removed(memory)
-    return Snapshot(scope, tree, listing.unknown, read_anew)
+    count = sum(len(directory.names) for directory in found)
+    return Snapshot(scope, digest, lambda: found, listing.unknown, (count, read_anew))
 
 
-def _decode(data: bytes | None) -> _Tree:
+def _recall_outlines(memory: DigestMemory, key: bytes) -> _Outlines:
+    data = memory.recall(_OUTLINE, key)
     if data is not None:
         with contextlib.suppress(msgspec.MsgspecError):
-            return msgspec.msgpack.decode(data, type=_Tree)
-    return _Tree(b"", [])
+            return msgspec.msgpack.decode(data, type=_Outlines)
+    return _Outlines(b"", b"", [])
+
+
+def _recall(memory: DigestMemory, key: bytes, outlines: _Outlines) -> list[Directory]:
+    """The directories that these outlines were made of; none where another process has replaced them."""
+    data = memory.recall(_KIND, key) if outlines.directories else None
+    if data is not None and hashlib.sha256(data).digest() == outlines.tree:
+        with contextlib.suppress(msgspec.MsgspecError):
+            return msgspec.msgpack.decode(data, type=_Tree).directories
+    return []
+
+
+def _read_again(base: bytes, scope: Scope, digest: bytes) -> list[Directory]:
+    """The directories of a tree of which only the outlines are remembered."""
+    listing = Lister(base, scope, {}, set()).run()
+    _hash(base, scope, listing, None)
+    if listing.unknown or _digest(_lines(scope, listing.directories)) != digest:
+        raise OperationFailed(f"{os.fsdecode(base)} changes while it is looked at")
+    return listing.directories
 
 
 def _hash(base: bytes, scope: Scope, listing: Listing, progress: Progress | None) -> int:
@@ -183,10 +228,11 @@ def _digest(lines: Iterable[tuple[bytes, bytes, bytes]]) -> bytes:
 
 def _forget_removed(memory: DigestMemory) -> None:
     """Drop what is remembered of trees that are gone: the memory must not grow with every workspace."""
-    gone = []
-    for key in memory.keys(_KIND):
-        with contextlib.suppress(msgspec.MsgspecError):
-            base = msgspec.msgpack.decode(key, type=tuple[bytes, str, list[str], bool])[0]
-            if not os.path.isdir(base):  # noqa: PTH112
-                gone.append(key)
-    memory.forget(_KIND, gone)
+    for kind in (_KIND, _OUTLINE):
+        gone = []
+        for key in memory.keys(kind):
+            with contextlib.suppress(msgspec.MsgspecError):
+                base = msgspec.msgpack.decode(key, type=tuple[bytes, str, list[str], bool])[0]
+                if not os.path.isdir(base):  # noqa: PTH112
+                    gone.append(key)
+        memory.forget(kind, gone)

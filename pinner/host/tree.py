@@ -6,6 +6,7 @@ directories are remembered (host/snapshot.py does).
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import time
@@ -45,6 +46,18 @@ class Scope(NamedTuple):
     skip_environments: bool = False
 
 
+class Outline(msgspec.Struct, array_like=True):
+    """What tells whether a directory is still as it was: its names, and the digest of its `stats`.
+
+    The `count` names are one string, with NUL between them: whoever looks at the directory takes them apart.
+    """
+
+    path: bytes
+    count: int
+    names: bytes
+    seen: bytes
+
+
 class Directory(msgspec.Struct, array_like=True):
     """One directory, its `path` relative to the root.
 
@@ -56,6 +69,10 @@ class Directory(msgspec.Struct, array_like=True):
     names: list[bytes]
     stats: bytes
     entries: bytes
+
+    def outline(self) -> Outline:
+        """Much smaller than the directory, and all that is needed while nothing has changed."""
+        return Outline(self.path, len(self.names), b"\0".join(self.names), _short(self.stats))
 
     def split_entries(self) -> list[bytes]:
         """The entry of each name."""
@@ -111,9 +128,13 @@ def settled(seen: Identity, moment_ns: int) -> bytes:
     return pack([seen]) if is_settled(seen, moment_ns) else UNSETTLED
 
 
-def stale(root: bytes, directories: Sequence[Directory]) -> set[bytes]:
+def _short(stats: bytes) -> bytes:
+    return hashlib.sha256(stats).digest()[:16]
+
+
+def stale(root: bytes, directories: Sequence[Outline]) -> set[bytes]:
     """Paths of the directories that are not, or hold a file that is not, as remembered. One lstat each."""
-    count = sum(len(directory.names) for directory in directories)
+    count = sum(directory.count for directory in directories)
     if count < _FORK_FROM or worker_count() < 2 or not can_fork():
         return {directory.path for directory in directories if _is_stale(root, directory, enter=False)}
     pieces = _pieces(directories, count)
@@ -134,12 +155,12 @@ def stale(root: bytes, directories: Sequence[Directory]) -> set[bytes]:
     return found
 
 
-def _pieces(directories: Sequence[Directory], count: int) -> list[Sequence[Directory]]:
+def _pieces(directories: Sequence[Outline], count: int) -> list[Sequence[Outline]]:
     """Runs of neighbours, found faster than scattered ones, with about as many files each."""
-    pieces: list[Sequence[Directory]] = []
+    pieces: list[Sequence[Outline]] = []
     start = total = 0
     for index, directory in enumerate(directories):
-        total += len(directory.names)
+        total += directory.count
         if total * _PIECES >= count * (len(pieces) + 1):
             pieces.append(directories[start : index + 1])
             start = index + 1
@@ -148,19 +169,19 @@ def _pieces(directories: Sequence[Directory], count: int) -> list[Sequence[Direc
     return pieces
 
 
-def _is_stale(root: bytes, directory: Directory, *, enter: bool) -> bool:
+def _is_stale(root: bytes, directory: Outline, *, enter: bool) -> bool:
     """`enter`: this process may change its working directory, which makes each lookup shorter."""
     path = join(root, directory.path) if directory.path else root
     lstat = os.lstat
     try:
         own = identity(lstat(path))
+        names = directory.names.split(b"\0") if directory.count else []
         if enter:
             os.chdir(path)
-            names: Iterable[bytes] = directory.names
         else:
             prefix = path + b"/"
-            names = [prefix + name for name in directory.names]
-        return pack([own, *map(identity, map(lstat, names))]) != directory.stats
+            names = [prefix + name for name in names]
+        return _short(pack([own, *map(identity, map(lstat, names))])) != directory.seen
     except OSError:
         return True
 

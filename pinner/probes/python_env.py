@@ -8,16 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from pinner.errors import ManifestError, UnknownFact
-from pinner.host.digest import DigestMemory, Scope, take_snapshot
 from pinner.model.facts import Observation, compare_facts
 from pinner.model.lock import Lock, PythonPin
 from pinner.probes import python_in_place, python_sealed
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
-from pinner.probes.distributions import read_distributions
-from pinner.probes.python_sealed import seal
+from pinner.probes.python_sealed import Damaged, seal
 
 __all__ = [
     "NAME",
+    "Damaged",
     "capture",
     "compare",
     "observe",
@@ -25,7 +24,6 @@ __all__ = [
     "pin",
     "seal",
     "site_packages",
-    "verify_records",
 ]
 
 NAME = "python"
@@ -37,20 +35,6 @@ def site_packages(env: Path) -> Path:
     if not found:
         raise FileNotFoundError(2, "no site-packages in the environment", str(env))
     return found[0]
-
-
-def verify_records(env: Path) -> list[str]:
-    """Sentences about installed files that are not what their RECORD says; reads every byte."""
-    entries = take_snapshot(env, DigestMemory(None), Scope(exclude=frozenset({"__pycache__"}))).entries
-    problems = []
-    for one in read_distributions(env, python_sealed.site_directories(env)):
-        problems += [f"{one.title}: RECORD names {path}, outside of the environment" for path in one.outside]
-        for path, said in one.files.items():
-            mode, _, digest = entries.get(path, "").partition(" ")
-            if said is not None and (digest != said or mode not in ("100644", "100755")):
-                seen = digest or "missing"
-                problems.append(f"{one.title}: {path}: its RECORD says {said}, the file is {seen}")
-    return problems
 
 
 def pin(wish: Wish) -> PythonPin:

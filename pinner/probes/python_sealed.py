@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,37 @@ class _Change(msgspec.Struct, frozen=True):
     owner: Origin | None
 
 
+class Damaged(OperationFailed):
+    """Installed files are not what their RECORD says."""
+
+
 def seal(root: Path, memory: DigestMemory) -> str:
-    """The digest of every file below `root`, and the inventory beside it. OperationFailed if one is unreadable."""
+    """The digest of every file below `root`, and the inventory beside it.
+
+    Damaged if a file is not what its RECORD says: the same pass over the bytes shows that. OperationFailed if one
+    is unreadable.
+    """
     snapshot = take_snapshot(root, memory)
     digest = snapshot.digest
     if isinstance(digest, Unknown):
         raise OperationFailed(f"cannot seal {root}: {digest.reason}")
-    write_inventory(root, snapshot.entries, read_distributions(root, site_directories(root)))
+    distributions = read_distributions(root, site_directories(root))
+    damaged = list(_damage(snapshot.entries, distributions))
+    if damaged:
+        raise Damaged("what was installed is not what its packages list:\n  " + "\n  ".join(damaged))
+    write_inventory(root, snapshot.entries, distributions)
     return digest
+
+
+def _damage(entries: Mapping[str, str], distributions: Iterable[Distribution]) -> Iterator[str]:
+    """Sentences about files that are not what their RECORD says."""
+    for one in distributions:
+        for path in one.outside:
+            yield f"{one.title}: RECORD names {path}, outside of the environment"
+        for path, said in one.files.items():
+            mode, _, digest = entries.get(path, "").partition(" ")
+            if said is not None and (digest != said or mode not in ("100644", "100755")):
+                yield f"{one.title}: {path}: its RECORD says {said}, the file is {digest or 'missing'}"
 
 
 def site_directories(root: Path) -> list[Path]:

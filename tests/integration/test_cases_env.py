@@ -362,13 +362,16 @@ def test_a_file_that_cannot_be_read_is_unknown(
 
 
 def test_records_are_verified_right_after_building(tmp_path: Path, env: Path) -> None:
-    assert python_env.verify_records(env) == []
+    memory = DigestMemory(None)
+    python_env.seal(env, memory)
     (env / SITE / "gpk/part03.py").write_text("part = 4\n")
     (env / SITE / "gpk/part04.py").unlink()
-    problems = python_env.verify_records(env)
+    with pytest.raises(python_env.Damaged) as raised:
+        python_env.seal(env, memory)
+    problems = raised.value.message.splitlines()[1:]
     assert len(problems) == 2
-    assert problems[0].startswith(f"gpk 0.1: {SITE}/gpk/part03.py: its RECORD says sha256:")
-    assert problems[1].startswith(f"gpk 0.1: {SITE}/gpk/part04.py: ")
+    assert problems[0].startswith(f"  gpk 0.1: {SITE}/gpk/part03.py: its RECORD says sha256:")
+    assert problems[1].startswith(f"  gpk 0.1: {SITE}/gpk/part04.py: its RECORD says sha256:")
     assert problems[1].endswith("the file is missing")
 
 

@@ -150,9 +150,10 @@ def test_every_edit_shows(
     root: Path, memory: DigestMemory, edit: Callable[[Path], object], is_settled: bool
 ) -> None:
     before = warm(root, memory) if is_settled else take_snapshot(root, memory)
+    entries = before.entries
     edit(root)
     after = take_snapshot(root, memory)
-    assert after.entries == naive(root) != before.entries
+    assert after.entries == naive(root) != entries
     assert after.digest == tree_digest(naive(root)) != before.digest
     settle()
     assert take_snapshot(root, memory).digest == take_snapshot(root, memory).digest == after.digest
@@ -309,10 +310,33 @@ def test_forked_and_single_give_the_same(
     monkeypatch.setattr(tree, "_FORK_FROM", 1)
     monkeypatch.setattr(tree, "worker_count", lambda: 2)
     monkeypatch.setattr(tree, "can_fork", lambda: True)
-    before = warm(root, memory)
+    entries = warm(root, memory).entries
     EDITS["edit keeping size and mtime"](root)
     after = take_snapshot(root, memory)
-    assert after.entries == naive(root) != before.entries
+    assert after.entries == naive(root) != entries
+
+
+def test_entries_of_an_unchanged_tree_are_asked_for_in_time(root: Path, memory: DigestMemory) -> None:
+    digest = warm(root, memory).digest
+    unchanged, too_late = take_snapshot(root, memory), take_snapshot(root, memory)
+    memory.forget("tree", memory.keys("tree"))
+    assert unchanged.entries == naive(root), "what is not remembered any more is read"
+    EDITS["edit keeping size and mtime"](root)
+    assert unchanged.entries != naive(root)
+    assert too_late.digest == digest
+    with pytest.raises(OperationFailed, match="changes while it is looked at"):
+        _ = too_late.entries
+
+
+def test_outlines_of_another_writer_are_not_mixed_with_its_files(root: Path, memory: DigestMemory) -> None:
+    warm(root, memory)
+    outlines = {key: memory.recall("outline", key) or b"" for key in memory.keys("outline")}
+    EDITS["edit keeping size and mtime"](root)
+    take_snapshot(root, memory)
+    memory.remember("outline", outlines)
+    after = take_snapshot(root, memory)
+    assert after.entries == naive(root)
+    assert after.read_anew == after.file_count - 1, "all but the symlink"
 
 
 names = st.sampled_from(["a", "b", "c", "d/a", "d/b", "d/e/a", "f/a"])
