@@ -17,6 +17,11 @@ from pathlib import Path
 from pinner.errors import Busy, OperationFailed
 
 
+def escaped(name: str) -> str:
+    """A file's name as text that every encoder takes: bytes that are not UTF-8 become \\x escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace `path` by `data`: a reader sees the old bytes or the new ones, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)

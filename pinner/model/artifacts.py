@@ -16,10 +16,15 @@ MAX_HEADER_BYTES = 100_000_000
 LENGTH_BYTES = 8
 MAX_POINTER_BYTES = 1024
 INDEX_SUFFIX = ".index.json"
+BEGINNING_BYTES = 256  # enough to tell a text
+
+_SHOWN = 60  # characters
 
 _POINTER = re.compile(
-    rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n(?:[a-z0-9.-]+ [^\n]*\n)*?"
-    rb"oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>\d+)\n?"
+    # A byte order mark and line ends of Windows are what editors and conversions add.
+    rb"(?:\xef\xbb\xbf)?version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\r?\n"
+    rb"(?:[a-z0-9.-]+ [^\n]*\n)*?"
+    rb"oid sha256:(?P<oid>[0-9a-f]{64})\r?\nsize (?P<size>\d+)\r?\n?"
 )
 _BITS = {
     name: bits
@@ -68,6 +73,21 @@ def pointer_fault(pointer: Pointer, locked_sha256: str | None = None) -> str:
             "never downloaded (run `git lfs pull`)"
         )
     return f"Git LFS pointer, not weights: it stands for a file of {pointer.size:,} bytes"
+
+
+def text_fault(beginning: bytes) -> str | None:
+    """What a file of text in the place of weights is, from its beginning: mostly a server's error, saved."""
+    text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip().decode("utf-8", "ignore")
+    if re.match(r"<[!?]?[a-z]+[ >]", text, re.IGNORECASE):
+        kind = "an HTML or XML page"
+    elif re.match(r"[{\[]\s*[\"{}\[\]]", text):
+        kind = "JSON"
+    elif text and text.replace("\n", "").replace("\r", "").replace("\t", "").isprintable():
+        kind = "text"
+    else:
+        return None
+    shown = re.sub(r"[^\x20-\x7e]+", " ", text[:_SHOWN]).strip()
+    return f"{kind}, not weights (an answer of a server saved as a file?): it begins with {shown!r}"
 
 
 def length_fault(prefix: bytes, size: int) -> str | None:

@@ -6,18 +6,21 @@ arguments of the engine, not files: the probe `args` compares those.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import msgspec
 
-from pinner.engines.eagle import pair_problems
+from pinner.engines.eagle import algorithm_problem, pair_problems
 from pinner.errors import ManifestError
 from pinner.model.facts import Observation
-from pinner.model.lock import DraftPin, Lock
+from pinner.model.lock import DraftPin, Lock, WeightsPin
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 from pinner.probes.weights import compare_files, observe_files, pin_files, read_config
 
 NAME = "draft"
+
+_CONFIG = "config.json"
 
 
 def pin(wish: Wish) -> DraftPin | None:
@@ -28,11 +31,12 @@ def pin(wish: Wish) -> DraftPin | None:
     draft = wish.manifest.draft
     if draft is None:
         return None
+    unknown = algorithm_problem(draft.algorithm)
+    if unknown:
+        raise ManifestError(f"draft.algorithm: {unknown}")
     directory = _directory(wish, draft.path)
     files = pin_files(directory, wish.memory, key="draft.path")
-    wrong = pair_problems(
-        draft.algorithm, read_config(directory), read_config(_directory(wish, wish.manifest.model.path))
-    )
+    wrong = _mismatch(draft.algorithm, directory, _directory(wish, wish.manifest.model.path))
     if wrong:
         raise ManifestError(f"draft.algorithm: {wrong[0]}")
     return DraftPin(
@@ -46,25 +50,35 @@ def pin(wish: Wish) -> DraftPin | None:
 
 
 def problems(scene: Scene) -> list[str]:
-    """Why the draft on this machine does not fit the locked algorithm and the target; empty if it does."""
+    """Why the pair that is pinned cannot work; empty if it can, or if the files are not the pinned ones now.
+
+    Then they are drift, and `observe` tells what they do to the pair.
+    """
     pinned = scene.lock.draft
-    if pinned is None:
+    if pinned is None or _is_changed(scene, pinned) or _is_changed(scene, scene.lock.model):
         return []
-    directory = _directory(scene, pinned.path)
-    if not directory.is_dir():
-        return []
-    target = _directory(scene, scene.lock.model.path)
-    return pair_problems(pinned.algorithm, read_config(directory), read_config(target))
+    return _mismatch(pinned.algorithm, _directory(scene, pinned.path), _directory(scene, scene.lock.model.path))
 
 
 def observe(scene: Scene) -> Observation | None:
-    """The files of the draft's directory now; None without a draft. `notes` hold what `problems` says."""
+    """The files of the draft's directory now; None without a draft.
+
+    Whether draft and target as they are now fit is told beside the config.json that differs, or as a note.
+    """
     pinned = scene.lock.draft
     if pinned is None:
         return None
     directory = _directory(scene, pinned.path)
     seen = observe_files(NAME, pinned, directory, scene.memory, deep=scene.deep)
-    return msgspec.structs.replace(seen, notes=(*seen.notes, *problems(scene)))
+    if not directory.is_dir():
+        return seen
+    wrong = _mismatch(pinned.algorithm, directory, _directory(scene, scene.lock.model.path))
+    if not wrong:
+        return seen
+    told = tuple(f"draft and target do not fit: {sentence}" for sentence in wrong)
+    if _is_changed(scene, pinned):
+        return msgspec.structs.replace(seen, evidence={**seen.evidence, _CONFIG: told})
+    return msgspec.structs.replace(seen, notes=(*seen.notes, *told))
 
 
 def observe_live(_live: LiveScene) -> None:
@@ -83,6 +97,24 @@ def capture(scene: Scene) -> DraftPin | None:
         return None
     files = pin_files(_directory(scene, pinned.path), scene.memory, key="draft.path")
     return msgspec.structs.replace(pinned, files=files)
+
+
+def _mismatch(algorithm: str, draft: Path, target: Path) -> list[str]:
+    """What `pair_problems` says of two directories as they are now."""
+    is_target = draft.is_dir() and target.is_dir() and draft.samefile(target)
+    return pair_problems(algorithm, read_config(draft), read_config(target), is_target=is_target)
+
+
+def _is_changed(scene: Scene, pin: WeightsPin) -> bool:
+    """Whether a directory's config.json is not the pinned one, by its bytes."""
+    pinned = next((file.sha256 for file in pin.files if file.path == _CONFIG), None)
+    try:
+        data = (_directory(scene, pin.path) / _CONFIG).read_bytes()
+    except FileNotFoundError:
+        return pinned is not None
+    except OSError:
+        return True
+    return pinned != f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def _directory(place: Wish | Scene, path: str) -> Path:

@@ -17,6 +17,7 @@ import msgspec
 
 from pinner.errors import ArtifactError
 from pinner.host.digest import DigestMemory, FileDigest, file_digests
+from pinner.host.files import escaped
 from pinner.model import artifacts
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import FilePin, WeightsPin
@@ -24,15 +25,20 @@ from pinner.probes.base import Judgement
 
 _WHOLE = "."  # the key for the directory as a whole
 _SAFETENSORS = ".safetensors"
+_DANGLING = "a symlink that points to nothing"
 
 
 class Found(NamedTuple):
-    """A file of the directory: `path` below it, `size` in bytes, and why it cannot be weights, if so."""
+    """A file of the directory: `path` below it, `size` in bytes, and why it cannot be weights, if so.
+
+    `is_unknown`: what lies there could not be told.
+    """
 
     path: str
     real: Path
     size: int
-    reason: str | None
+    reason: str | None = None
+    is_unknown: bool = False
 
 
 class Contents(NamedTuple):
@@ -89,14 +95,13 @@ def observe_files(
     to_read = []
     for file in contents.files:
         locked = pinned.get(file.path)
-        reason = file.reason or fault(file, locked.sha256 if locked else None)
-        if file.reason is not None:
-            facts[file.path], notes[file.path] = Unknown(file.reason), file.reason
-        elif reason is not None or locked is None or locked.size != file.size:
-            facts[file.path] = f"{file.size} bytes"
-            notes[file.path] = reason or _size_note(file, locked)
-        else:
+        looked = _first_look(file, locked)
+        if looked is None:
             to_read.append(file)
+            continue
+        facts[file.path], note = looked
+        if note:
+            notes[file.path] = note
     digests = file_digests([file.real for file in to_read], memory, deep=deep)
     for file, digest in zip(to_read, digests, strict=True):
         if isinstance(digest, Unknown):
@@ -107,6 +112,7 @@ def observe_files(
                 notes[file.path] = "same size, other bytes"
     for index, shard in _missing_shards(contents.files):
         notes.setdefault(shard, f"missing, and {index} names it")
+    _tell_missing(directory, pinned.keys() - facts.keys(), facts, notes)
     return Observation(
         aspect=aspect,
         facts=facts,
@@ -116,10 +122,38 @@ def observe_files(
     )
 
 
+def _first_look(file: Found, locked: FilePin | None) -> tuple[Fact, str] | None:
+    """The fact and note of a file that need not be hashed; None where only its bytes can tell."""
+    if file.is_unknown:
+        return Unknown(file.reason or ""), ""
+    if file.reason == _DANGLING:
+        target = escaped(str(file.real.readlink()))
+        if locked is None:
+            return f"a symlink to {target}", "not in the lock, and points to nothing"
+        return ABSENT, f"its symlink points to nothing: the blob it named is gone ({target})"
+    if file.reason is not None:
+        return file.reason, "" if locked else "not in the lock"
+    reason = fault(file, locked.sha256 if locked else None)
+    if reason is not None or locked is None or locked.size != file.size:
+        return f"{file.size} bytes", reason or _size_note(file, locked)
+    return None
+
+
+def _tell_missing(directory: Path, missing: Iterable[str], facts: dict[str, Fact], notes: dict[str, str]) -> None:
+    """Why pinned files are not there, where the directory shows it."""
+    unlisted = [path for path, fact in facts.items() if isinstance(fact, Unknown)]
+    for path in missing:
+        above = next((name for name in unlisted if name == _WHOLE or path.startswith(f"{name}/")), None)
+        if above is not None:
+            facts[path] = Unknown(f"{above}: {facts[above].reason}")
+        elif (directory / path).is_dir():
+            notes[path] = "a directory is in its place"
+
+
 def compare_files(pin: WeightsPin, observation: Observation) -> Judgement:
     """Pure: the pinned files against the observation."""
     if _WHOLE in observation.facts:
-        return compare_facts({_WHOLE: f"{len(pin.files)} files"}, observation)
+        return compare_facts({_WHOLE: _files(len(pin.files))}, observation)
     return compare_facts({file.path: _text(file.size, file.sha256) for file in pin.files}, observation)
 
 
@@ -142,11 +176,11 @@ def _walk(
     try:
         names = sorted(os.listdir(directory))  # noqa: PTH208  # names, not paths, are wanted
     except OSError as error:
-        found.append(Found(prefix.rstrip("/") or _WHOLE, directory, 0, f"cannot be listed: {error.strerror}"))
+        found.append(Found(prefix.rstrip("/") or _WHOLE, directory, 0, _cannot("listed", error), is_unknown=True))
         return
     for name in names:
         path = directory / name
-        text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        text = escaped(name)
         if name.startswith("."):
             hidden.append(prefix + text)
             continue
@@ -156,16 +190,21 @@ def _walk(
         try:
             status = path.stat()
         except FileNotFoundError:
-            found.append(Found(prefix + name, path, 0, "a symlink that points to nothing"))
+            if path.is_symlink():  # or it has just gone
+                found.append(Found(prefix + name, path, 0, _DANGLING))
         except OSError as error:
-            found.append(Found(prefix + name, path, 0, f"cannot be read: {error.strerror}"))
+            found.append(Found(prefix + name, path, 0, _cannot("read", error), is_unknown=True))
         else:
             if stat.S_ISDIR(status.st_mode):
                 _walk(path, f"{prefix}{name}/", found, hidden, above)
             elif stat.S_ISREG(status.st_mode):
-                found.append(Found(prefix + name, path, status.st_size, None))
+                found.append(Found(prefix + name, path, status.st_size))
             else:
                 found.append(Found(prefix + name, path, 0, "not a regular file"))
+
+
+def _cannot(what: str, error: OSError) -> str:
+    return f"cannot be {what}: {error.strerror}"
 
 
 def fault(file: Found, locked_sha256: str | None = None) -> str | None:
@@ -183,9 +222,13 @@ def fault(file: Found, locked_sha256: str | None = None) -> str | None:
                 stream.seek(0)
             if not is_safetensors:
                 return None
-            prefix = stream.read(artifacts.LENGTH_BYTES)
+            beginning = stream.read(artifacts.BEGINNING_BYTES)
+            prefix = beginning[: artifacts.LENGTH_BYTES]
             reason = artifacts.length_fault(prefix, file.size)
-            return reason or artifacts.header_fault(stream.read(artifacts.header_length(prefix)), file.size)
+            if reason is not None:
+                return artifacts.text_fault(beginning) or reason
+            stream.seek(artifacts.LENGTH_BYTES)
+            return artifacts.header_fault(stream.read(artifacts.header_length(prefix)), file.size)
     except OSError:
         # Reading it whole gives the reason.
         return None
@@ -217,6 +260,10 @@ def _missing_shards(files: Iterable[Found]) -> Iterator[tuple[str, str]]:
             yield file.path, prefix + shard
 
 
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
+
+
 def _text(size: int, sha256: str) -> str:
     return f"{size} bytes {sha256}"
 
@@ -237,7 +284,7 @@ def _hidden_note(hidden: list[str]) -> tuple[str, ...]:
 
 
 def _how(count: int, digests: list[FileDigest | Unknown]) -> str:
-    total = f"{count:,} file{'' if count == 1 else 's'}"
+    total = _files(count)
     read = sum(isinstance(digest, FileDigest) and digest.read_anew for digest in digests)
     if count and read == count:
         return f"{total}, every byte read"

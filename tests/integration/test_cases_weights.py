@@ -73,6 +73,13 @@ class Site:
             serve=ServePin(host="h", port=1, start_timeout_s=1, generate_timeout_s=1, stop_timeout_s=1),
         )
 
+    def pin_anyway(self, algorithm: str) -> None:
+        """A lock as only a hand could write it: the pinned draft under another algorithm."""
+        assert self.lock is not None
+        assert self.lock.draft is not None
+        changed = msgspec.structs.replace(self.lock.draft, algorithm=algorithm)
+        self.lock = msgspec.structs.replace(self.lock, draft=changed)
+
     def scene(self, *, deep: bool = False) -> Scene:
         assert self.lock is not None
         return Scene(
@@ -251,7 +258,9 @@ def test_a_hub_cache_is_pinned_by_content(site: Site) -> None:
     assert site.drift() == {}
     site.weights.unlink()
     site.weights.symlink_to("nowhere")
-    assert site.drift()["model.model.safetensors"].observed == Unknown("a symlink that points to nothing")
+    gone = site.drift()["model.model.safetensors"]
+    assert gone.observed == ABSENT
+    assert gone.note == "its symlink points to nothing: the blob it named is gone (nowhere)"
     with pytest.raises(ArtifactError, match="points to nothing"):
         site.pin()
 
@@ -295,11 +304,93 @@ def test_h12_eagle3_with_the_target_as_its_own_draft(site: Site) -> None:
 def test_h12_check_says_it_too(locked: Site) -> None:
     assert draft.problems(locked.scene()) == []
     (locked.root / "draft/config.json").write_text(config("LlamaForCausalLM"))
-    said = draft.problems(locked.scene())
-    assert len(said) == 1
+    # The lock is right and the files are not: that is drift, not an invalid lock.
+    assert draft.problems(locked.scene()) == []
+    found = locked.drift()["draft.config.json"]
+    assert found.evidence[0].startswith("draft and target do not fit: algorithm EAGLE3 with a draft whose")
+
+
+def test_h12_a_changed_target_is_drift_too(locked: Site) -> None:
+    (locked.root / "draft/config.json").unlink()
+    assert "no readable config.json" in locked.drift()["draft.config.json"].evidence[0]
+    locked.pin_anyway("EAGLE")
+    assert draft.problems(locked.scene()) == []
+
+
+def test_h12_a_pinned_pair_that_never_fitted_is_a_problem_of_the_lock(locked: Site) -> None:
+    locked.pin_anyway("EAGLE")
+    (said,) = draft.problems(locked.scene())
+    assert "EAGLE3 is its algorithm" in said
     observation = draft.observe(locked.scene())
     assert observation is not None
-    assert said[0] in observation.notes
+    assert any(said in note for note in observation.notes)
+    (locked.root / "model/config.json").write_text(config("Other"))
+    assert draft.problems(locked.scene()) == []
+
+
+def test_h12_algorithm_and_directory_are_judged_when_locked(site: Site) -> None:
+    site.algorithm = "EAGEL3"
+    with pytest.raises(ManifestError, match=r"draft\.algorithm: 'EAGEL3' is no algorithm .*mean EAGLE3"):
+        site.pin()
+    site.algorithm = "eagle3"
+    site.pin()
+    (site.root / "draft/config.json").unlink()
+    with pytest.raises(ManifestError, match=r"no readable config\.json, for the target LlamaForCausalLM"):
+        site.pin()
+    (site.root / "draft/model.safetensors").unlink()
+    (site.root / "draft").rmdir()
+    (site.root / "draft").symlink_to("model")
+    site.algorithm = "EAGLE"
+    with pytest.raises(ManifestError, match="the directory of the target LlamaForCausalLM itself"):
+        site.pin()
+
+
+@pytest.mark.parametrize(
+    ("data", "wording"),
+    [
+        (POINTER.format("a" * 64).replace("\n", "\r\n"), "Git LFS pointer, not weights"),
+        ("<html>404 Not Found</html>", "an HTML or XML page, not weights"),
+        ('{"error": "Repository not found"}', "JSON, not weights"),
+    ],
+)
+def test_what_a_download_leaves_is_named(locked: Site, data: str, wording: str) -> None:
+    locked.weights.write_text(data, newline="")
+    assert wording in locked.drift()["model.model.safetensors"].note
+    with pytest.raises(ArtifactError, match=wording):
+        locked.pin()
+
+
+def test_what_is_in_the_place_of_a_file(locked: Site) -> None:
+    (locked.root / "model/config.json").unlink()
+    (locked.root / "model/config.json").mkdir()
+    (locked.root / "model/dangling").symlink_to("nowhere")
+    os.mkfifo(locked.root / "model/fifo")
+    (locked.root / os.fsdecode(b"model/bad\xff")).write_text("x")
+    found = {name.removeprefix("model."): item for name, item in locked.drift().items()}
+    assert found["config.json"].observed == ABSENT
+    assert found["config.json"].note == "a directory is in its place"
+    assert found["dangling"].observed == "a symlink to nowhere"
+    assert (found["fifo"].observed, found["fifo"].note) == ("not a regular file", "not in the lock")
+    assert found["bad\\xff"].observed == "its name is not UTF-8"
+    msgspec.json.encode(tuple(found.values()))
+
+
+def test_a_directory_that_cannot_be_listed_hides_its_files(locked: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = locked.root / "model/sub"
+    inner.mkdir()
+    (inner / "x.bin").write_text("x")
+    locked.pin()
+    listdir = os.listdir
+
+    def refuse(path: Path) -> list[str]:
+        if path == inner:
+            raise PermissionError(13, "Permission denied")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    found = locked.drift()
+    assert found.keys() == {"model.sub", "model.sub/x.bin"}
+    assert all(isinstance(item.observed, Unknown) for item in found.values())
 
 
 def test_without_a_draft(locked: Site) -> None:

@@ -63,6 +63,29 @@ def test_pointers() -> None:
     assert artifacts.parse_pointer(extended) is not None
     assert artifacts.parse_pointer(b"version https://git-lfs.github.com/spec/v1\n") is None
     assert artifacts.parse_pointer(text + b" " * 1024) is None
+    windows = b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n")
+    assert artifacts.parse_pointer(windows) == artifacts.Pointer("sha256:" + "a" * 64, 12)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "said"),
+    [
+        (b"<html>404 Not Found</html>", "an HTML or XML page, not weights"),
+        (b"\n<!DOCTYPE html><p>", "an HTML or XML page"),
+        (b'<?xml version="1.0"?><Error>', "an HTML or XML page"),
+        (b'{"error": "gated"}', "JSON, not weights"),
+        (
+            b"Entry not found",
+            "text, not weights (an answer of a server saved as a file?): it begins with 'Entry not",
+        ),
+        (b"\x00\x00\x00\x10", None),
+        (b"\x08\0\0\0\0\0\0\0{}", None),
+        (b"", None),
+    ],
+)
+def test_texts_in_the_place_of_weights(beginning: bytes, said: str | None) -> None:
+    found = artifacts.text_fault(beginning)
+    assert found is None if said is None else found is not None and said in found
 
 
 def test_an_index_that_is_none() -> None:
