@@ -11,7 +11,7 @@ import re
 import time
 from pathlib import Path
 
-from pinner.errors import CommandFailed, OperationFailed
+from pinner.errors import CommandFailed, ManifestError, OperationFailed
 from pinner.host import files, git
 from pinner.host.git import Git
 from pinner.host.process import Completed, Watch
@@ -36,6 +36,29 @@ def into(path: Path, *args: str, input: bytes | None = None) -> Completed:
         transport=True,
         watch=Watch(GitMeter(current())),
     )
+
+
+def refuse_shallow(url: str, fetched: Completed | None = None) -> None:
+    """Raise ManifestError for a remote whose history is cut off: a mirror of it would end there without a word.
+
+    A repository of this machine shows it before a fetch, another one by the references that git then leaves out.
+    """
+    path = url.removeprefix("file://")
+    if fetched is not None:
+        said = git.error_text(fetched)
+        is_shallow = "shallow update not allowed" in said or "shallow roots are not allowed" in said
+    else:
+        env = {"GIT_CEILING_DIRECTORIES": str(Path(path).parent)}
+        is_shallow = Path(path).is_dir() and (
+            Git(("-C", path)).run("rev-parse", "--is-shallow-repository", env=env, check=False).stdout == b"true\n"
+        )
+    if is_shallow:
+        shown = git.without_password(url)
+        where = f"git -C {path} fetch --unshallow" if path.startswith("/") else "git fetch --unshallow"
+        raise ManifestError(
+            f"engine.source.git: {shown} is a shallow clone: its history is cut off, and pinner needs all of it",
+            hint=f"run `{where}`, or name the repository that it was cloned from",
+        )
 
 
 def error(url: str, completed: Completed) -> OperationFailed:

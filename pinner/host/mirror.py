@@ -60,17 +60,21 @@ class Mirror(msgspec.Struct, frozen=True):
         with self._held():
             self._fetch("--prune", *_BRANCHES_AND_TAGS)
 
-    def resolve(self, wish: str, *, say: Callable[[str], None] = lambda _line: None) -> Resolved:
+    def resolve(
+        self, wish: str, *, say: Callable[[str], None] = lambda _line: None, is_new: bool = False
+    ) -> Resolved:
         """The commit that a branch, a tag, a full reference name or a short or full commit id means now.
 
-        Asks the remote, except for a full id that is here already. Raises ManifestError if the wish is
+        Asks the remote, except for a full id that is here already; `is_new` says that the mirror has just been
+        made, so that its branches and tags are the remote's. Raises ManifestError if the wish is
         nothing or more than one thing, OperationFailed for a commit that the remote no longer offers.
         """
         if not is_safe_revision(wish):
             raise ManifestError(f"{wish!r} is not a branch, tag or commit id")
         if FULL_ID.match(wish):
-            return self._resolved(self._have(wish, say))
-        self.update(say)
+            return self._resolved(self._have(wish, say, is_new=is_new))
+        if not is_new:
+            self.update(say)
         if wish.startswith("refs/"):
             return self._resolved(self._named(wish))
         return self._resolved(self._found(wish))
@@ -88,12 +92,13 @@ class Mirror(msgspec.Struct, frozen=True):
         missing = self._missing_blobs(commit)
         if not missing:
             return
-        say(f"fetching {len(missing)} files of {commit[: history.SHORT]}")
+        files_word = "file" if len(missing) == 1 else "files"
+        say(f"fetching {len(missing)} {files_word} of {commit[: history.SHORT]}")
         with self._held():
             self._fetch("--filter=blob:none", "--stdin", input="".join(f"{blob}\n" for blob in missing).encode())
         if missing := self._missing_blobs(commit):
             raise OperationFailed(
-                f"{git.without_password(self.url)} did not give {len(missing)} files of commit {commit}"
+                f"{git.without_password(self.url)} did not give {len(missing)} of the files of commit {commit}"
             )
 
     def tree_entries(self, tree: str) -> dict[str, str]:
@@ -128,14 +133,18 @@ class Mirror(msgspec.Struct, frozen=True):
             raise fetch.error(self.url, completed)
 
     def _try_fetch(self, *args: str, input: bytes | None = None) -> Completed:
-        return fetch.into(self.path, *args, input=input)
+        fetch.refuse_shallow(self.url)
+        completed = fetch.into(self.path, *args, input=input)
+        fetch.refuse_shallow(self.url, completed)
+        return completed
 
-    def _have(self, wanted: str, say: Callable[[str], None]) -> str:
+    def _have(self, wanted: str, say: Callable[[str], None], *, is_new: bool = False) -> str:
         """A full id that is here, fetched if need be: by branches and tags, by its id, by any reference."""
         if self.holds(wanted):
             return wanted
         self._refuse_other_objects(wanted)
-        self.update(say)
+        if not is_new:
+            self.update(say)
         if self.holds(wanted):
             return wanted
         say(f"asking {git.without_password(self.url)} for {wanted}: no branch or tag holds it")
@@ -251,7 +260,9 @@ def ensure(mirrors: Path, url: str, say: Callable[[str], None] = lambda _line: N
             _initialize(staged, url)
             # Git's own local transport never leaves contents out, and says so on every call.
             options = () if git.is_local(url) else ("--filter=blob:none",)
+            fetch.refuse_shallow(url)
             completed = fetch.into(staged, *options, *_BRANCHES_AND_TAGS)
+            fetch.refuse_shallow(url, completed)
             if completed.code != 0:
                 raise fetch.error(url, completed)
             staged.rename(mirror.path)

@@ -39,10 +39,14 @@ def _pin_repository(wish: Wish, source: Source, url: str) -> tuple[SourcePin, tu
     asked = source.commit or ""
     kept = _kept(wish, source)
     patches = [_read_patch(wish, index) for index in range(len(wish.manifest.engine.patches))]
-    mine = mirror.ensure(wish.home.mirrors, git.address(url, wish.directory), wish.say)
+    address = git.address(url, wish.directory)
+    is_new = mirror.existing(wish.home.mirrors, address) is None
+    mine = mirror.ensure(wish.home.mirrors, address, wish.say)
     try:
-        resolved = mine.resolve(kept.commit if kept and kept.commit else asked, say=wish.say)
+        resolved = mine.resolve(kept.commit if kept and kept.commit else asked, say=wish.say, is_new=is_new)
     except ManifestError as error:
+        if error.message.startswith("engine.source."):
+            raise
         raise ManifestError(f"engine.source.commit: {error.message}", hint=error.hint) from None
     except OperationFailed as error:
         if kept is None:

@@ -37,6 +37,7 @@ class Deployment:
         self.directory = directory
         self.home = Home(directory / "pinner-home")
         self.said: list[str] = []
+        self.progress: list[str] = []
         self.hot = tuple(hot)
         self.manifest = Manifest(
             version=1,
@@ -57,6 +58,7 @@ class Deployment:
             memory=DigestMemory(self.home.digests),
             previous=previous,
             upgrade=upgrade,
+            say=self.progress.append,
             warn=self.said.append,
         )
 

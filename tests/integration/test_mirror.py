@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from pinner.errors import ManifestError, OperationFailed
-from pinner.host import mirror
+from pinner.host import fetch, mirror
 from pinner.host.git import address
 from pinner.host.mirror import Mirror
+from pinner.host.process import Completed
 from tests.integration.source_repos import Repo
 
 
@@ -305,3 +306,34 @@ def test_programs_are_not_taken_from_the_callers_directory(
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(OperationFailed, match="git was not found"):
         ensure(mirrors, repo).update()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_shallow_clone_is_refused_with_the_way_out(
+    repo: Repo, mirrors: Path, tmp_path: Path, scheme: str
+) -> None:
+    subprocess.run(
+        ["git", "clone", "-q", "--depth", "1", f"file://{repo.path}", str(tmp_path / "shallow")], check=True
+    )
+    url = f"{scheme}{tmp_path / 'shallow'}"
+    with pytest.raises(ManifestError, match="is a shallow clone: its history is cut off") as caught:
+        mirror.ensure(mirrors, url)
+    assert f"git -C {tmp_path / 'shallow'} fetch --unshallow" in (caught.value.hint or "")
+    assert mirror.existing(mirrors, url) is None
+    Repo(tmp_path / "shallow").git("fetch", "-q", "--unshallow")
+    assert mirror.ensure(mirrors, url).resolve("main").commit == repo.head
+
+
+def test_what_git_says_of_a_shallow_remote_elsewhere() -> None:
+    said = b" ! [rejected] main -> main (shallow update not allowed)\n"
+    with pytest.raises(ManifestError, match="is a shallow clone"):
+        fetch.refuse_shallow("https://example.org/x", Completed(("git",), 0, b"", said))
+    fetch.refuse_shallow("https://example.org/x", Completed(("git",), 0, b"", b"From x\n"))
+    fetch.refuse_shallow("https://example.org/x")
+
+
+def test_a_mirror_that_was_just_made_is_not_fetched_again(repo: Repo, mirrors: Path) -> None:
+    said: list[str] = []
+    mine = mirror.ensure(mirrors, str(repo.path), said.append)
+    assert mine.resolve("main", say=said.append, is_new=True).commit == repo.head
+    assert len(said) == 1

@@ -95,6 +95,11 @@ def test_a_package_is_pinned_as_written_and_imported_from_the_environment(tmp_pa
     assert deployment.check() == ((), ())
 
 
+def test_a_first_lock_fetches_once(repo: Repo, tmp_path: Path) -> None:
+    deployment = deployment_of(tmp_path, git="eng", commit="main")
+    assert [line for line in deployment.progress if "fetching" in line] == [f"fetching {repo.path}"]
+
+
 # A materialized tree -----------------------------------------------------------------------------------------
 
 
