@@ -6,8 +6,10 @@ directories are remembered (host/snapshot.py does).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import stat
 import time
 from array import array
@@ -26,6 +28,9 @@ MODES = {b"r": "100644", b"x": "100755", b"l": "120000", b"p": "fifo", b"s": "so
 HASHED = (b"r", b"x", b"l")
 NOT_KNOWN = b"?"
 
+_MODULES = (".py", ".pyc", ".so", ".pyd")
+_SITE_PACKAGES = re.compile(r"lib/(python|pypy)[^/]*/site-packages/|Lib/site-packages/")
+
 _FORK_FROM = 4_000  # files; below it a fork costs more than it saves
 _PIECES = 32  # of a tree; a worker takes the next one when it is free
 _RECORD = 6 * 8  # bytes of one packed identity
@@ -38,7 +43,7 @@ class Scope(NamedTuple):
     `algorithm`: "sha256", or "git" for blob ids as `git ls-tree -r` gives them. `exclude`: names of
     directories left out wherever they stand; ".git" also stands for the file of that name in a linked
     worktree.
-    `skip_environments`: leave out nested virtual environments (directories with a pyvenv.cfg).
+    `skip_environments`: leave out nested virtual environments (see `is_environment`).
     """
 
     algorithm: str = "sha256"
@@ -130,6 +135,25 @@ def settled(seen: Identity, moment_ns: int) -> bytes:
 
 def _short(stats: bytes) -> bytes:
     return hashlib.sha256(stats).digest()[:16]
+
+
+def is_environment(names: Iterable[str]) -> bool:
+    """Whether a directory that holds these paths is a virtual environment, and no code that can be imported.
+
+    A pyvenv.cfg alone hides nothing: an interpreter and site-packages must be there, and no module beside it.
+    """
+    found = set()
+    for name in names:
+        head, separator, rest = name.partition("/")
+        if not separator and name.endswith(_MODULES):
+            return False
+        if name == "pyvenv.cfg":
+            found.add("configuration")
+        elif head in ("bin", "Scripts") and rest.startswith("python") and "/" not in rest:
+            found.add("interpreter")
+        elif _SITE_PACKAGES.match(name):
+            found.add("packages")
+    return len(found) == 3
 
 
 def stale(root: bytes, directories: Sequence[Outline]) -> set[bytes]:
@@ -227,8 +251,8 @@ class Lister:
         except OSError as error:
             self._found.unknown[path or b"."] = Unknown(f"cannot be listed: {reason_of(error)}")
             return []
-        if self._scope.skip_environments and path and is_directory.get(b"pyvenv.cfg") is False:
-            # Remembered without its content, so that the loss of its pyvenv.cfg shows.
+        if self._scope.skip_environments and path and self._is_environment(full, is_directory):
+            # Remembered without its content, so that the loss of its pyvenv.cfg, or code beside it, shows.
             directory.stats = own
             return []
         remembered = self._known[path].remembered() if path in self._known else {}
@@ -244,6 +268,17 @@ class Lister:
         directory.stats, directory.entries = b"".join(stats), b"".join(entries)
         below = (name for name, is_dir in is_directory.items() if is_dir and name not in self._excluded)
         return [join(path, name) for name in sorted(below, reverse=True)]
+
+    @staticmethod
+    def _is_environment(full: bytes, is_directory: dict[bytes, bool]) -> bool:
+        if is_directory.get(b"pyvenv.cfg") is not False:
+            return False
+        below = [join(name, child) for name in (b"bin", b"Scripts") for child in _listed(join(full, name))]
+        places = [join(join(b"lib", child), b"site-packages") for child in _listed(join(full, b"lib"))]
+        for place in (*places, b"Lib/site-packages"):
+            if os.path.isdir(join(full, place)):  # noqa: PTH112  # bytes: any name the file system has
+                below.append(place + b"/")
+        return is_environment(os.fsdecode(name) for name in (*is_directory, *below))
 
     def _look(self, path: bytes, index: int, remembered: tuple[bytes, bytes] | None) -> tuple[bytes, bytes] | None:
         """The packed identity and the entry of a file of the last directory; None if it is gone by now."""
@@ -269,6 +304,12 @@ class Lister:
         hasher = new_hash(self._scope.algorithm, len(target))
         hasher.update(target)
         return b"l" + bytes(hasher.digest())
+
+
+def _listed(path: bytes) -> list[bytes]:
+    with contextlib.suppress(OSError):
+        return os.listdir(path)  # noqa: PTH208  # bytes: any name the file system has
+    return []
 
 
 def _letter(mode: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -17,6 +17,7 @@ from pinner.errors import CommandFailed, UnknownFact
 from pinner.host import history
 from pinner.host.digest import DigestMemory, Scope, Snapshot, tree_digest
 from pinner.host.git import Git
+from pinner.host.tree import is_environment
 from pinner.model.facts import ABSENT, Fact, Unknown
 
 DELETED = "deleted"
@@ -104,12 +105,21 @@ class Pinned(msgspec.Struct, frozen=True):
 
 def comparable(entries: Mapping[str, str]) -> dict[str, str]:
     """The entries of a tree as a snapshot of its files shows them."""
-    environments = tuple(f"{posixpath.dirname(path)}/" for path in entries if path.endswith("/pyvenv.cfg"))
+    environments = tuple(_environments(entries))
     return {
         path: _entry(entry)
         for path, entry in entries.items()
         if not entry.startswith(_SUBMODULE) and not _is_excluded(path) and not path.startswith(environments)
     }
+
+
+def _environments(entries: Mapping[str, str]) -> Iterator[str]:
+    """The directories of a tree, each with a slash, that a snapshot of its files leaves out."""
+    for path in entries:
+        if path.endswith("/pyvenv.cfg"):
+            above = path.removesuffix("pyvenv.cfg")
+            if is_environment(other[len(above) :] for other in entries if other.startswith(above)):
+                yield above
 
 
 def _is_excluded(path: str) -> bool:

@@ -208,13 +208,29 @@ def test_extra_files_count_where_they_could_be_imported(repo: Repo, tmp_path: Pa
     deployment = in_place(tmp_path)
     for name in (
         "python/pocket/__pycache__/a.cpython-311.pyc", "python/.cache/x", "notes.txt", "build/x.o",
-        "python/venv/lib/x.py", "python/venv/pyvenv.cfg",
+        "python/venv/lib/python3.11/site-packages/x.py", "python/venv/lib/x.py", "python/venv/pyvenv.cfg",
+        "python/venv/bin/python",
     ):  # fmt: skip
         repo.write(name, "x")
     assert by_key(deployment) == {}
     assert any("3 files" in note for note in deployment.observe().notes)
     repo.write("python/json.py", "x")
     assert {key: item.note for key, item in by_key(deployment).items()} == {"python/json.py": "added"}
+
+
+def test_a_pyvenv_cfg_beside_code_hides_nothing(repo: Repo, tmp_path: Path) -> None:
+    deployment = in_place(tmp_path)
+    repo.write("python/pocket/pyvenv.cfg", "")
+    repo.write("python/yaml/pyvenv.cfg", "")
+    repo.write("python/yaml/__init__.py", "evil")
+    for name in ("pyvenv.cfg", "bin/python", "lib/python3.11/site-packages/x.py", "evil.py"):
+        repo.write(f"python/whole/{name}", "")
+    found = by_key(deployment)
+    assert {item.note for item in found.values()} == {"added"}
+    assert {"python/pocket/pyvenv.cfg", "python/yaml/pyvenv.cfg", "python/yaml/__init__.py"} < found.keys()
+    assert {"python/whole/evil.py", "python/whole/bin/python"} < found.keys()
+    (repo.path / "python/whole/evil.py").unlink()
+    assert not any("whole" in key for key in by_key(deployment))
 
 
 def test_what_differed_when_locked_is_pinned_as_it_was(repo: Repo, tmp_path: Path) -> None:

@@ -42,7 +42,11 @@ def test_comparable_entries_are_what_a_snapshot_shows() -> None:
         "__pycache__": f"100644 {A}",
         ".github/x": f"100644 {A}",
         "venv/pyvenv.cfg": f"100644 {A}",
+        "venv/bin/python3": f"120000 {A}",
+        "venv/lib/python3.11/site-packages/x.py": f"100644 {A}",
         "venv/lib/x.py": f"100644 {A}",
+        "code/pyvenv.cfg": f"100644 {A}",
+        "code/__init__.py": f"100644 {A}",
         "pyvenv.cfg": f"100644 {A}",
     }
     assert comparable(entries) == {
@@ -52,6 +56,8 @@ def test_comparable_entries_are_what_a_snapshot_shows() -> None:
         "__pycache__": f"100644 {A}",
         ".github/x": f"100644 {A}",
         "pyvenv.cfg": f"100644 {A}",
+        "code/pyvenv.cfg": f"100644 {A}",
+        "code/__init__.py": f"100644 {A}",
     }
 
 

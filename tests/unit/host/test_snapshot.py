@@ -212,7 +212,9 @@ def test_git_ids_are_those_of_git(root: Path, memory: DigestMemory) -> None:
 def test_exclusions_and_nested_environments(root: Path, memory: DigestMemory) -> None:
     (root / "pkg/__pycache__").mkdir()
     (root / "pkg/__pycache__/b.pyc").write_bytes(b"x")
-    (root / "venv/lib").mkdir(parents=True)
+    (root / "venv/lib/python3.11/site-packages").mkdir(parents=True)
+    (root / "venv/bin").mkdir()
+    (root / "venv/bin/python").symlink_to("/usr/bin/python3")
     (root / "venv/lib/m.py").write_text("m")
     (root / "venv/pyvenv.cfg").write_text("home = /")
     (root / ".git").write_text("gitdir: elsewhere")
@@ -222,12 +224,14 @@ def test_exclusions_and_nested_environments(root: Path, memory: DigestMemory) ->
     settle()
     take_snapshot(root, memory, scope)
     (root / "venv/pyvenv.cfg").unlink()
-    assert set(take_snapshot(root, memory, scope).entries) == {*names, "venv/lib/m.py"}
+    inner = {"venv/lib/m.py", "venv/bin/python"}
+    assert set(take_snapshot(root, memory, scope).entries) == {*names, *inner}
+    # Beside code it hides nothing, nor where there is no interpreter.
+    (root / "venv/pyvenv.cfg").touch()
+    (root / "venv/__init__.py").touch()
     (root / "pkg/deep/pyvenv.cfg").touch()
-    assert set(take_snapshot(root, memory, scope).entries) == {*names, "venv/lib/m.py"} - {
-        "pkg/deep/c.py",
-        "pkg/deep/d.py",
-    }
+    more = {"venv/pyvenv.cfg", "venv/__init__.py", "pkg/deep/pyvenv.cfg"}
+    assert set(take_snapshot(root, memory, scope).entries) == {*names, *inner, *more}
 
 
 def test_other_kinds_are_named_and_never_opened(root: Path, memory: DigestMemory) -> None:
