@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from pinner.errors import CommandFailed, UnknownFact
-from pinner.host import git, history
+from pinner.host import git, history, traces
 from pinner.host.git import Git, Move
 from pinner.host.history import SHORT, CommitInfo
 from pinner.host.process import Completed
@@ -23,6 +22,7 @@ from pinner.host.process import Completed
 # How much of a long story is told; its ends matter most.
 _MOST_MOVES = 8
 _MOST_COMMITS = 20
+_PLACES = ("--show-toplevel", "--git-dir", "--git-common-dir")
 
 
 class CheckoutMissing(UnknownFact):
@@ -58,7 +58,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     def lines(self, hot_paths: Sequence[str] = ()) -> tuple[str, ...]:
         """The story for a person; commits that touch `hot_paths` (files or directories) are marked."""
         lines = [
-            f"HEAD moved from {move.old[:SHORT]} to {move.new[:SHORT]} by `{move.action}` at {move.when} "
+            f"HEAD {_from(move.old)} {move.new[:SHORT]} by `{move.action}` at {move.when} "
             f"by {move.who} (as far as the reflog knows)"
             for move in self.moves
         ]
@@ -92,10 +92,11 @@ def inspect(path: Path) -> CheckoutState:
         answer = _look(runner, path)
     if answer.code != 0:
         raise _refusal(runner, path, git.error_text(answer))
-    rows = os.fsdecode(answer.stdout).removesuffix("\n").split("\n")
-    if len(rows) != 6:
-        raise UnknownFact(f"git's answer about {path} cannot be read: {rows}")
-    toplevel, git_dir, common_dir, head, tree, reference = rows
+    *places, head, tree, reference = os.fsdecode(answer.stdout).removesuffix("\n").split("\n")
+    if len(places) != len(_PLACES):
+        # A directory's name holds a line break.
+        places = [os.fsdecode(_ask(runner, path, place).stdout).removesuffix("\n") for place in _PLACES]
+    toplevel, git_dir, common_dir = places
     if not Path(toplevel).samefile(path):
         raise UnknownFact(f"{path} is not the top of its checkout, which is {toplevel}")
     return CheckoutState(
@@ -196,8 +197,12 @@ def _last_writer(state: CheckoutState) -> str:
                 newest, at = candidate, written
     if newest is None:
         return "no file tells when HEAD was last written"
-    who = _user(newest.stat().st_uid)
+    who = traces.user(newest.stat().st_uid)
     return f"{newest} was last written at {git.iso_time(at)} by {who} (file owner and time)"
+
+
+def _from(old: str) -> str:
+    return "began at" if old.strip("0") == "" else f"moved from {old[:SHORT]} to"
 
 
 def _commit_lines(what: str, commits: Sequence[CommitInfo], hot_paths: Sequence[str]) -> list[str]:
@@ -216,20 +221,13 @@ def _commit_lines(what: str, commits: Sequence[CommitInfo], hot_paths: Sequence[
 
 
 def _look(runner: Git, path: Path) -> Completed:
-    return runner.run(
-        "rev-parse",
-        "--path-format=absolute",
-        "--show-toplevel",
-        "--git-dir",
-        "--git-common-dir",
-        "HEAD^{commit}",
-        "HEAD^{tree}",
-        "--symbolic-full-name",
-        "HEAD",
-        # A repository further up, such as a home directory under git, says nothing about this directory.
-        env={"GIT_CEILING_DIRECTORIES": str(path.resolve().parent)},
-        check=False,
-    )
+    return _ask(runner, path, *_PLACES, "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
+
+
+def _ask(runner: Git, path: Path, *questions: str) -> Completed:
+    # A repository further up, such as a home directory under git, says nothing about this directory.
+    env = {"GIT_CEILING_DIRECTORIES": str(path.resolve().parent)}
+    return runner.run("rev-parse", "--path-format=absolute", *questions, env=env, check=False)
 
 
 def _refusal(runner: Git, path: Path, said: str) -> UnknownFact:
@@ -237,8 +235,8 @@ def _refusal(runner: Git, path: Path, said: str) -> UnknownFact:
     if "dubious ownership" in said:
         owner = path.stat().st_uid
         return UnknownFact(
-            f"git refuses the checkout {path} for its ownership: the directory belongs to {_user(owner)}, "
-            f"and this process runs as {_user(os.geteuid())}",
+            f"git refuses the checkout {path} for its ownership: the directory belongs to {traces.user(owner)}, "
+            f"and this process runs as {traces.user(os.geteuid())}",
             hint=f"run as its owner, or: git config --global --add safe.directory {path}",
         )
     if "not a git repository" in said:
@@ -273,11 +271,3 @@ def _safe_directories() -> tuple[str, ...]:
             values += [os.fsdecode(value) for value in found.stdout.split(b"\0")[:-1]]
     # An empty value clears what came before it; git does that itself, in the order given. `~` means the home.
     return tuple(str(home / value[2:]) if value.startswith("~/") else value for value in values)
-
-
-def _user(uid: int) -> str:
-    """A user by name and number."""
-    try:
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except KeyError:
-        return f"uid {uid}"

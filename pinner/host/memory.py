@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-_SCHEMA = 1
+_SCHEMA = 2
 _BUSY_S = 0.5
 _CHECK_BYTES = 8
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -216,3 +216,20 @@ def test_what_a_repository_says_cannot_steer_a_terminal_or_leak(repo: Repo, tmp_
     assert "\x1b" not in text
     assert "all is well" in text
     assert "ghp_word" not in text
+
+
+def test_a_line_break_in_a_directorys_name(repo: Repo, tmp_path: Path) -> None:
+    odd = tmp_path / "a\nb\n"
+    odd.mkdir()
+    mine = repo.clone(odd / "mine\n")
+    state = inspect(mine.path)
+    assert (state.toplevel, state.git_dir, state.head) == (mine.path, mine.path / ".git", repo.head)
+
+
+def test_a_fresh_repository_began_somewhere(repo: Repo) -> None:
+    first = repo.head
+    repo.commit("two")
+    (repo.path / ".git/logs/HEAD").write_text((repo.path / ".git/logs/HEAD").read_text().splitlines()[0] + "\n")
+    lines = story(inspect(repo.path), "1" * 40).lines()
+    assert lines[0].startswith(f"HEAD began at {first[:10]} by `commit (initial): one`")
+    assert "0000000000" not in "\n".join(lines)
