@@ -18,11 +18,11 @@ import msgspec
 from pinner.errors import CommandFailed, OperationFailed
 from pinner.host import files, history
 from pinner.host.git import Git, error_text
+from pinner.host.symlinks import follow
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _LFS_POINTER_SIZE = 1024  # bytes; the specification's limit
 _SYMLINK, _SUBMODULE = "120000", "160000"
-_MAX_LINKS = 40  # as the kernel's own limit
 _HFS_IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 
 
@@ -96,7 +96,7 @@ def refuse_unsafe(entries: Mapping[str, str], links: Mapping[str, str]) -> None:
     for path, target in links.items():
         if target.startswith("/"):
             raise OperationFailed(f"the repository's symlink {path} is absolute: {target}")
-        if _leaves(path, links):
+        if follow(path, links) is None:
             raise OperationFailed(f"the repository's symlink {path} leaves the tree: {target}")
 
 
@@ -104,33 +104,6 @@ def _is_unsafe(part: str) -> bool:
     """Whether a path's part is special, or is .git for a file system that folds or ignores characters."""
     folded = _HFS_IGNORED.sub("", part).rstrip(". ").casefold()
     return part in ("", ".", "..") or folded.split(":")[0] in (".git", "git~1") or "\\" in part
-
-
-def _leaves(path: str, links: Mapping[str, str]) -> bool:
-    """Whether following a symlink step by step, as the kernel does, ever leaves the tree or never ends."""
-    at: list[str] = []
-    todo = list(reversed(path.split("/")))
-    followed = 0
-    while todo:
-        part = todo.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            if not at:
-                return True
-            at.pop()
-            continue
-        target = links.get("/".join((*at, part)))
-        if target is None:
-            at.append(part)
-            continue
-        followed += 1
-        if followed > _MAX_LINKS:
-            return False  # a loop: the kernel gives up too, and nothing outside is reached
-        if target.startswith("/"):
-            return True
-        todo.extend(reversed(target.split("/")))
-    return False
 
 
 def _link_targets(git: Git, entries: Mapping[str, str]) -> dict[str, str]:
@@ -211,11 +184,14 @@ def _is_lfs_pointer(path: Path) -> bool:
 
 def _notes(entries: Mapping[str, str]) -> tuple[str, ...]:
     notes = [
-        f"submodule {path} is not checked out" for path, entry in entries.items() if entry.startswith(_SUBMODULE)
+        f"submodule {files.escaped(path)} is not checked out: pinner leaves submodules out"
+        for path, entry in entries.items()
+        if entry.startswith(_SUBMODULE)
     ]
     by_folded: dict[str, str] = {}
     for path in entries:
         other = by_folded.setdefault(path.casefold(), path)
         if other != path:
-            notes.append(f"{other} and {path} differ only by case; some file systems keep only one")
+            names = f"{files.escaped(other)} and {files.escaped(path)}"
+            notes.append(f"{names} differ only by case; some file systems keep only one")
     return tuple(notes)

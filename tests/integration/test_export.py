@@ -133,7 +133,7 @@ def test_submodules_pointers_and_case_are_told(repo: Repo, out: Path, export: Ex
     result = export(commit)
     assert result.lfs_pointers == ("w.bin",)
     assert (out / "w.bin").read_bytes() == pointer
-    assert "submodule sub is not checked out" in result.notes
+    assert "submodule sub is not checked out: pinner leaves submodules out" in result.notes
     assert any("Readme and readme differ only by case" in note for note in result.notes)
     assert result.files == 5
 
