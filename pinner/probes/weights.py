@@ -271,9 +271,9 @@ def _text(size: int, sha256: str) -> str:
 def _size_note(file: Found, locked: FilePin | None) -> str:
     if locked is None:
         return "not in the lock"
-    if file.size < locked.size:
-        return f"{locked.size - file.size:,} bytes shorter than the locked file"
-    return f"{file.size - locked.size:,} bytes longer than the locked file"
+    count = abs(locked.size - file.size)
+    longer = "shorter" if file.size < locked.size else "longer"
+    return f"{count:,} byte{'' if count == 1 else 's'} {longer} than the locked file"
 
 
 def _hidden_note(hidden: list[str]) -> tuple[str, ...]:
