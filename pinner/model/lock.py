@@ -46,7 +46,8 @@ class SourcePin(Part, frozen=True, kw_only=True):
     git and path: `commit` and `tree` are full ids; `wish` is what the manifest asked for.
     git with patches: `patched-tree` is the tree that results.
     path: `differs` maps files whose bytes are not those of the commit's tree to "<mode> <blob id>", or
-    "deleted"; files that only the checkout has are listed too where the interpreter could import them.
+    "deleted"; files that only the checkout has are listed too where the interpreter could import them. A submodule
+    that is not at the commit that the tree names is "160000 <commit>", and "deleted" where it is not checked out.
     package: `name` and `version`; its hashes stand in the pylock.
     """
 

@@ -15,7 +15,7 @@ import msgspec
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
 from pinner.host.procfs import ProcessInfo, Unreadable
-from pinner.model.facts import Difference, Observation
+from pinner.model.facts import Difference, Fact, Observation
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
 
@@ -81,6 +81,37 @@ class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     environ: Callable[[int], dict[str, str] | Unreadable | None]
     account: Mapping[str, Any] = {}
+
+
+class Findings(msgspec.Struct):
+    """What a probe has found so far; the fields are those of an Observation."""
+
+    facts: dict[str, Fact] = {}
+    sealed: dict[str, Fact] = {}
+    evidence: dict[str, tuple[str, ...]] = {}
+    notes_by_key: dict[str, str] = {}
+    notes: list[str] = []
+    how: list[str] = []
+
+    def differs(self, key: str, pinned: Fact, observed: Fact, note: str, *evidence: str) -> None:
+        """Add one difference."""
+        self.sealed[key] = pinned
+        self.facts[key] = observed
+        self.notes_by_key[key] = note
+        if evidence:
+            self.evidence[key] = evidence
+
+    def observation(self, aspect: str) -> Observation:
+        """The whole as a probe's answer."""
+        return Observation(
+            aspect=aspect,
+            facts=self.facts,
+            sealed=self.sealed,
+            evidence=self.evidence,
+            notes_by_key=self.notes_by_key,
+            notes=tuple(self.notes),
+            how="; ".join(self.how),
+        )
 
 
 class Probe(Protocol):

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pinner.engines import engine_for
-from pinner.errors import OperationFailed, UnknownFact
-from pinner.host import checkout, files, git, history, mirror
-from pinner.host.checkout import CheckoutMissing, CheckoutState
+from pinner.errors import OperationFailed
+from pinner.host import files, git, history, mirror
 from pinner.host.digest import take_snapshot
 from pinner.host.export import Patch
 from pinner.host.history import SHORT
@@ -22,17 +21,12 @@ from pinner.host.home import Home
 from pinner.model.facts import ABSENT, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock, SourcePin
 from pinner.probes import importing
-from pinner.probes.base import Judgement, LiveScene, Scene
+from pinner.probes.base import Findings, Judgement, LiveScene, Scene
 from pinner.probes.importing import Found
-from pinner.probes.source_pin import pin
-from pinner.probes.source_tree import (
-    SCOPE,
-    Findings,
-    Pinned,
-    comparable,
-    compare_files,
-    is_importable_place,
-)
+from pinner.probes.source_checkout import observe_checkout
+from pinner.probes.source_pin import pin, submodules_note
+from pinner.probes.source_pinned import SCOPE, Pinned
+from pinner.probes.source_tree import compare_files
 
 __all__ = ["NAME", "capture", "compare", "export", "observe", "observe_live", "pin"]
 
@@ -68,7 +62,7 @@ def export(
     for note in exported.notes:
         say(note)
     for pointer in exported.lfs_pointers:
-        say(f"{pointer} is a Git LFS pointer; its content is not fetched")
+        say(f"{files.escaped(pointer)} is a Git LFS pointer; its content is not fetched")
 
 
 def observe(scene: Scene) -> Observation | None:
@@ -83,7 +77,7 @@ def observe(scene: Scene) -> Observation | None:
     found: Found | Unknown | None = None
     try:
         if pin.type == "path":
-            _observe_checkout(scene, findings)
+            observe_checkout(scene, findings, _hot_paths(scene.lock))
         elif pin.type == "git":
             _observe_tree(scene, findings)
     finally:
@@ -91,15 +85,7 @@ def observe(scene: Scene) -> Observation | None:
             found = importing.answer(asked)
     if found is not None:
         _judge_import(scene, found, findings)
-    return Observation(
-        aspect=NAME,
-        facts=findings.facts,
-        sealed=findings.sealed,
-        evidence=findings.evidence,
-        notes_by_key=findings.notes_by_key,
-        notes=tuple(findings.notes),
-        how=findings.how,
-    )
+    return findings.observation(NAME)
 
 
 def observe_live(live: LiveScene) -> Observation | None:  # noqa: ARG001  # the protocol's shape
@@ -143,70 +129,22 @@ def _observe_tree(scene: Scene, findings: Findings) -> None:
     tree = pin.patched_tree or pin.tree or ""
     existing = mirror.existing(scene.home.mirrors, git.address(pin.url or "", scene.directory))
     pinned = Pinned(tree, existing.git if existing is not None else None)
+    if note := submodules_note(pinned.submodules(scene.memory)):
+        findings.notes.append(note)
     snapshot = take_snapshot(scene.workspace.tree, scene.memory, SCOPE, deep=scene.deep)
-    findings.how = snapshot.how
+    findings.how.append(snapshot.how)
     if pinned.digest(scene.memory) == snapshot.digest:
         findings.facts["tree"] = tree
         return
-    entries = pinned.entries()
-    if entries is not None:
-        compare_files(findings, entries, snapshot)
+    expected = pinned.expected()
+    if expected is not None:
+        compare_files(findings, expected.files, snapshot, scene.workspace.tree)
     elif snapshot.unknown:
         findings.facts["tree"] = snapshot.digest
     else:
         # Without the mirror the files still prove the tree, but cannot be told one by one.
         findings.facts["tree"] = history.tree_id(snapshot.entries)
         findings.notes_by_key["tree"] = "the mirror is missing, so which files differ cannot be told"
-
-
-def _observe_checkout(scene: Scene, findings: Findings) -> None:
-    """A checkout in place: where HEAD is and how it came there, and the bytes of its files."""
-    pin = scene.lock.engine.source
-    try:
-        state = checkout.inspect(scene.directory / (pin.path or ""))
-    except CheckoutMissing as error:
-        findings.facts["commit"] = ABSENT
-        findings.notes_by_key["commit"] = error.message
-        return
-    except UnknownFact as error:
-        findings.facts["commit"] = Unknown(error.message)
-        findings.evidence["commit"] = (error.hint,) if error.hint else ()
-        return
-    findings.facts["commit"] = state.head
-    if state.head != pin.commit:
-        findings.evidence["commit"] = checkout.story(state, pin.commit or "").lines(_hot_paths(scene.lock))
-    _observe_files(scene, state, findings)
-
-
-def _observe_files(scene: Scene, state: CheckoutState, findings: Findings) -> None:
-    pin = scene.lock.engine.source
-    pinned = Pinned(pin.tree or "", state.git, pin.differs)
-    snapshot = take_snapshot(state.toplevel, scene.memory, SCOPE, deep=scene.deep)
-    findings.how = snapshot.how
-    if pinned.digest(scene.memory) == snapshot.digest:
-        return
-    entries = pinned.entries()
-    if entries is None:
-        if state.head == pin.commit:
-            findings.facts["tree"] = Unknown(f"the checkout does not hold the pinned tree {pin.tree}")
-        else:
-            findings.notes.append(
-                "files edited on top of HEAD are not told: the pinned tree is not in the checkout"
-            )
-        return
-    told = {} if state.head == pin.commit else comparable(history.tree_entries(state.git, state.head))
-
-    def is_told(path: str, seen: str | None) -> bool:
-        """What the commits between did to a file is told by `commit`, and not once more for each file."""
-        return state.head != pin.commit and path not in pin.differs and seen == told.get(path)
-
-    compare_files(
-        findings,
-        entries,
-        snapshot,
-        is_expected=is_told,
-        counts=lambda path: path in pin.differs or is_importable_place(path, pin.subdirectory),
-    )
 
 
 def _hot_paths(lock: Lock) -> tuple[str, ...]:

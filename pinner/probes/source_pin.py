@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
+from pinner.engines import engine_for
 from pinner.errors import ManifestError, OperationFailed, UnknownFact
-from pinner.host import checkout, git, history, mirror
+from pinner.host import checkout, git, mirror, traces
 from pinner.host.checkout import CheckoutMissing, CheckoutState
 from pinner.host.digest import take_snapshot
 from pinner.host.export import Patch
+from pinner.host.files import escaped
 from pinner.host.history import SHORT
 from pinner.model.lock import PatchPin, SourcePin
 from pinner.model.manifest import Source
 from pinner.probes.base import Wish
-from pinner.probes.source_tree import SCOPE, comparable, differing
+from pinner.probes.source_links import elsewhere_note, find_links, told
+from pinner.probes.source_pinned import DELETED, SCOPE, SUBMODULE, Pinned, submodules_now
+from pinner.probes.source_tree import differing
+
+_PROJECT_FILES = ("pyproject.toml", "setup.py")
 
 
 def pin(wish: Wish) -> tuple[SourcePin, tuple[PatchPin, ...]]:
@@ -59,7 +66,10 @@ def _pin_repository(wish: Wish, source: Source, url: str) -> tuple[SourcePin, tu
     if patches:
         mine.make_present(resolved.commit, say=wish.say)
         patched = mine.patched_tree(resolved.commit, patches)
-    _refuse_missing_subdirectory(source, mine.tree_entries(patched or resolved.tree))
+    entries = mine.tree_entries(patched or resolved.tree)
+    _refuse_no_project(source, entries)
+    if note := submodules_note([escaped(path) for path, entry in entries.items() if entry.startswith(SUBMODULE)]):
+        wish.warn(note)
     made = SourcePin(
         type="git",
         url=url,
@@ -89,14 +99,8 @@ def _pin_checkout(wish: Wish, source: Source, path: str) -> SourcePin:
             )
         return kept
     commit, tree = _asked_commit(state, asked)
-    snapshot = take_snapshot(state.toplevel, wish.memory, SCOPE)
-    entries = history.tree_entries(state.git, tree)
-    differs = differing(comparable(entries), snapshot, source.subdirectory)
-    if not (state.toplevel / source.subdirectory).is_dir():
-        raise ManifestError(f"engine.source.subdirectory: {source.subdirectory!r} is not in {state.toplevel}")
-    if differs:
-        shown = ", ".join(list(differs)[:5]) + (", …" if len(differs) > 5 else "")
-        wish.warn(f"{len(differs)} files differ from commit {commit[:SHORT]} and are pinned as they are: {shown}")
+    _refuse_no_package(wish, source, state)
+    differs = _differs(wish, source, state, tree)
     return SourcePin(
         type="path",
         path=path,
@@ -106,6 +110,60 @@ def _pin_checkout(wish: Wish, source: Source, path: str) -> SourcePin:
         subdirectory=source.subdirectory,
         differs=differs,
     )
+
+
+def _differs(wish: Wish, source: Source, state: CheckoutState, tree: str) -> dict[str, str]:
+    """What of a checkout is not as its commit says, submodules included; it is pinned as it is."""
+    submodules = {}
+    for path, said, now in submodules_now(state.toplevel, state.git, tree):
+        if now is None:
+            submodules[path] = DELETED
+            wish.warn(f"submodule {escaped(path)} is not checked out, and is pinned so")
+        elif now != said:
+            submodules[path] = f"{SUBMODULE} {now}"
+            wish.warn(
+                f"submodule {escaped(path)} is at {now[:SHORT]}, where the commit names {said[:SHORT]}; "
+                "it is pinned as it is"
+            )
+    snapshot = take_snapshot(state.toplevel, wish.memory, SCOPE)
+    links = find_links(state.toplevel, snapshot, source.subdirectory, wish.memory)
+    if links.outside:
+        what = "a symlink leads" if len(links.outside) == 1 else f"{len(links.outside)} symlinks lead"
+        raise ManifestError(
+            f"engine.source.path: in {state.toplevel} {what} out of the checkout, to what cannot be pinned: "
+            f"{told(links.outside)}",
+            hint="put the files themselves there, or remove the symlinks",
+        )
+    for note in (elsewhere_note(links), traces.unfinished(state.git_dir)):
+        if note:
+            wish.warn(note)
+    pinned = Pinned(tree, state.git, submodules, state.toplevel).expected()
+    if pinned is None:
+        raise UnknownFact(f"the checkout {state.toplevel} does not hold tree {tree}")
+    for path, reason in pinned.unreadable.items():
+        raise UnknownFact(f"submodule {escaped(path)} cannot be pinned: {reason}")
+    files = differing(pinned.files, snapshot, lambda path: links.counts(path, source.subdirectory))
+    for path in (*submodules, *files):
+        if escaped(path) != path:
+            raise ManifestError(
+                f"engine.source.path: {escaped(path)} in {state.toplevel} differs from the commit, and its name "
+                "is not UTF-8, which no lock can hold",
+                hint="rename or remove it",
+            )
+    if files:
+        shown = ", ".join(list(files)[:5]) + (", …" if len(files) > 5 else "")
+        what = "1 file differs" if len(files) == 1 else f"{len(files)} files differ"
+        pinned_so = "is pinned as it is" if len(files) == 1 else "are pinned as they are"
+        wish.warn(f"{what} from commit {state.head[:SHORT]} and {pinned_so}: {shown}")
+    return dict(sorted({**submodules, **files}.items()))
+
+
+def submodules_note(paths: Sequence[str]) -> str:
+    """The sentence about submodules of a tree that pinner checks out; "" if there are none."""
+    if not paths:
+        return ""
+    what = f"submodule {paths[0]} is" if len(paths) == 1 else f"submodules {', '.join(paths)} are"
+    return f"{what} not checked out: pinner leaves submodules out"
 
 
 def _asked_commit(state: CheckoutState, asked: str) -> tuple[str, str]:
@@ -143,7 +201,54 @@ def _read_patch(wish: Wish, index: int) -> Patch:
         raise ManifestError(f"engine.patches[{index}]: cannot read {path}: {error.strerror}") from None
 
 
-def _refuse_missing_subdirectory(source: Source, entries: dict[str, str]) -> None:
+def _refuse_no_project(source: Source, entries: Mapping[str, str]) -> None:
+    """A git source is installed from its subdirectory: something there must say how."""
     directory = os.path.normpath(source.subdirectory) if source.subdirectory else "."
-    if directory != "." and not any(path.startswith(f"{directory}/") for path in entries):
+    prefix = "" if directory == "." else f"{directory}/"
+    if any(f"{prefix}{name}" in entries for name in _PROJECT_FILES):
+        return
+    if prefix and not any(path.startswith(prefix) for path in entries):
         raise ManifestError(f"engine.source.subdirectory: the commit has no directory {source.subdirectory!r}")
+    others = sorted({str(PurePosixPath(path).parent) for path in entries if path.endswith(_PROJECT_FILES)})
+    where = f"{source.subdirectory!r} holds" if prefix else "the top of the repository holds"
+    raise ManifestError(
+        f"engine.source.subdirectory: {where} no project that can be installed ({' or '.join(_PROJECT_FILES)})",
+        hint=f"there is one in {', '.join(map(_place, others[:5]))}" if others else None,
+    )
+
+
+def _refuse_no_package(wish: Wish, source: Source, state: CheckoutState) -> None:
+    """A path source is imported from its subdirectory: the engine's package must lie there.
+
+    An environment in place may bring it from anywhere below a project; which one, the import question answers.
+    """
+    package = engine_for(wish.manifest.engine.kind).PACKAGE
+    root = state.toplevel / source.subdirectory
+    if not root.is_dir():
+        raise ManifestError(f"engine.source.subdirectory: {source.subdirectory!r} is not in {state.toplevel}")
+    is_built = wish.manifest.python.path is None
+    if is_built and "\n" in str(root):
+        raise ManifestError(f"engine.source.path: {str(root)!r} holds a line break, which no path entry can carry")
+
+    def holds(directory: Path) -> bool:
+        return (directory / package).is_dir() or (directory / f"{package}.py").is_file()
+
+    if holds(root):
+        return
+    if not is_built and (holds(root / "src") or any((root / name).is_file() for name in _PROJECT_FILES)):
+        return
+    places = [path for path in (root / "src", root / "python", root.parent) if holds(path)]
+    inside = [path.relative_to(state.toplevel) for path in places if path.is_relative_to(state.toplevel)]
+    raise ManifestError(
+        f"engine.source.subdirectory: the package {package} cannot be imported from {root}",
+        hint=f"it lies in {_place(str(inside[0]))}" if inside else None,
+    )
+
+
+def _place(subdirectory: str) -> str:
+    """Where a project or package lies, as a manifest would say it."""
+    return (
+        "the top of the repository: leave it out"
+        if subdirectory == "."
+        else f'subdirectory = "{escaped(subdirectory)}"'
+    )

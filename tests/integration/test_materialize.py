@@ -106,10 +106,9 @@ def test_a_source_without_a_project_says_where_it_looked(pinner: Pinner, tmp_pat
     tiny.git(manifest.parent / "engine", "rm", "--quiet", "pyproject.toml")
     tiny.git(manifest.parent / "engine", "commit", "--quiet", "--message", "Drop the project")
     manifest.write_text(manifest.read_text().replace('commit = "good"', 'commit = "main"'))
-    locked(pinner, manifest)
-    said = pinner("materialize", manifest)
-    assert said.code == 3
-    assert "no pyproject.toml" in said.err and "subdirectory" in said.err
+    said = pinner("lock", manifest)
+    assert said.code == 2
+    assert "engine.source.subdirectory: the top of the repository holds no project" in said.err
 
 
 def test_h13_a_package_edited_in_the_cache_does_not_enter_a_workspace(pinner: Pinner, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ def repo(tmp_path: Path) -> Repo:
     repo = Repo(tmp_path / "eng")
     repo.write("python/pocket/__init__.py", "")
     repo.write("python/pocket/a.py", "1\n")
+    repo.write("pyproject.toml", "")
+    repo.write("python/pyproject.toml", "")
     repo.write("run.sh", "#!/bin/sh\n").chmod(0o755)
     repo.commit("one", README="hello\n")
     repo.git("tag", "v1")
@@ -268,7 +270,9 @@ def test_symlinks_and_odd_names(repo: Repo, tmp_path: Path) -> None:
     assert by_key(deployment) == {}
     (repo.path / "run.sh").unlink()
     (repo.path / "run.sh").symlink_to("/bin/sh")
-    assert {key: item.note for key, item in by_key(deployment).items()} == {"run.sh": "replaced by a symlink"}
+    assert {key: item.note for key, item in by_key(deployment).items()} == {
+        "run.sh": "replaced by a symlink, -> /bin/sh"
+    }
 
 
 def test_checkouts_that_cannot_be_told(repo: Repo, tmp_path: Path) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from pinner.host.history import tree_id
 from pinner.model.facts import ABSENT, Unknown
-from pinner.probes.source_tree import Findings, comparable, is_importable_place
+from pinner.probes.base import Findings
+from pinner.probes.source_pinned import comparable
+from pinner.probes.source_tree import compare_files, is_importable_place
 
 A, B = "a" * 40, "b" * 40
 
@@ -61,22 +66,43 @@ def test_comparable_entries_are_what_a_snapshot_shows() -> None:
     }
 
 
-def test_findings_tell_each_kind_of_change() -> None:
+class Seen:
+    """A snapshot as far as a comparison looks at it."""
+
+    def __init__(self, entries: dict[str, str], unknown: dict[str, Unknown]) -> None:
+        self.entries, self.unknown = entries, unknown
+
+
+def compared(pinned: dict[str, str], seen: dict[str, str], root: Path, **unknown: str) -> Findings:
     findings = Findings()
-    findings.file("edited", f"100644 {A}", f"100644 {B}")
-    findings.file("alike", f"100644 {A}", f"100644 {A[:39]}b")
-    findings.file("added", None, f"100644 {B}")
-    findings.file("deleted", f"100644 {A}", None)
-    findings.file("mode", f"100644 {A}", f"100755 {A}")
-    findings.file("unreadable", f"100644 {A}", Unknown("permission denied"))
-    findings.file("tree", None, f"100644 {B}")
+    snapshot = Seen(seen, {path: Unknown(reason) for path, reason in unknown.items()})
+    compare_files(findings, pinned, snapshot, root)  # type: ignore[arg-type]
+    return findings
+
+
+def test_each_kind_of_change_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/bin/sh")
+    findings = compared(
+        dict.fromkeys(("edited", "alike", "deleted", "mode", "unreadable", "folder", "link"), f"100644 {A}"),
+        {
+            "edited": f"100644 {B}",
+            "alike": f"100644 {A[:39]}b",
+            "added": f"100644 {B}",
+            "mode": f"100755 {A}",
+            "tree": f"100644 {B}",
+            "link": f"120000 {B}",
+            os.fsdecode(b"b\xff.py"): f"100644 {B}",
+        },
+        tmp_path,
+        unreadable="permission denied",
+    )
     assert findings.sealed["edited"] == f"100644 {A[:12]}"
     # Ids that begin alike are told in full: what differs must not look equal.
     assert findings.sealed["alike"] != findings.facts["alike"]
     assert findings.sealed["added"] == ABSENT
     assert findings.facts["deleted"] == ABSENT
     assert findings.facts["unreadable"] == Unknown("permission denied")
-    assert "./tree" in findings.facts
     assert findings.notes_by_key == {
         "edited": "edited",
         "alike": "edited",
@@ -84,7 +110,12 @@ def test_findings_tell_each_kind_of_change() -> None:
         "deleted": "deleted",
         "mode": "mode changed from 100644 to 100755",
         "./tree": "added",
+        "folder": "a directory is in its place",
+        "link": "replaced by a symlink, -> /bin/sh",
+        "b\\xff.py": "added",
     }
+    msgspec.json.encode(findings)
+    assert findings.evidence["deleted"][0].startswith(f"its directory {tmp_path.name} changed 20")
 
 
 def test_an_empty_tree_has_gits_well_known_id() -> None:
