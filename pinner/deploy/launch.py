@@ -18,7 +18,8 @@ import msgspec
 from pinner.deploy import check as checking
 from pinner.deploy.environment import argv_here, launch_environment, not_passed_on, working_directory
 from pinner.deploy.live import check_live
-from pinner.deploy.load import Deployment, data_digest, load_lock
+from pinner.deploy.load import Deployment
+from pinner.deploy.locks import load_lock
 from pinner.deploy.materialize import materialize
 from pinner.deploy.port import listens, refuse_busy_port, refuse_foreign_listener
 from pinner.deploy.resolve import LockOutcome
@@ -33,6 +34,7 @@ from pinner.deploy.running import (
     url_of,
     write_run,
 )
+from pinner.deploy.tomlfile import data_digest
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import Engine, engine_for
 from pinner.errors import Busy, LaunchFailed, OperationFailed

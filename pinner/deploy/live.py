@@ -11,8 +11,9 @@ import msgspec
 
 from pinner.deploy import check as checking
 from pinner.deploy.environment import argv_here, launch_environment
-from pinner.deploy.load import Deployment, data_digest
+from pinner.deploy.load import Deployment
 from pinner.deploy.running import Run, live_run, run_directory
+from pinner.deploy.tomlfile import data_digest
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import engine_for
 from pinner.errors import OperationFailed
