@@ -281,8 +281,7 @@ def logs(
             raise UsageError(f"{which} has not run here")
         directory = running.run_directory(state, run.run)
         if follow and not out.as_json:
-            for piece in running.follow(run, state, lines=lines):
-                out.piece(piece)
+            all(out.piece(piece) for piece in running.follow(run, state, lines=lines))
             return ExitCode.OK
         tail = running.log_tail(directory, lines)
         for line in tail:

@@ -249,7 +249,7 @@ def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
         found_problems.append(
             (
                 "python.exclude-newer",
-                f"{python.exclude_newer!r} is neither a date (2026-11-30) nor an RFC 3339 time",
+                f"{python.exclude_newer!r} is neither a date nor an RFC 3339 time",
             )
         )
     for index, requirement in enumerate(python.requirements):

@@ -48,10 +48,11 @@ def observe_live(live: LiveScene) -> Observation | None:
             sealed[flag] = pinned_flags.get(flag, ABSENT)
             facts[flag] = seen_flags.get(flag, ABSENT)
             evidence[flag] = where
-    for flag, value in _account(pinned_flags, live.account).items():
+    for flag, value in _account(pinned_flags, live.account or {}).items():
         sealed[f"server:{flag}"], facts[f"server:{flag}"] = value
         evidence[f"server:{flag}"] = ("as the server's own account says",)
-    return Observation(aspect=NAME, facts=facts, sealed=sealed, evidence=evidence)
+    notes = () if live.account is not None else ("the server does not answer when asked for its own account",)
+    return Observation(aspect=NAME, facts=facts, sealed=sealed, evidence=evidence, notes=notes)
 
 
 def compare(_lock: Lock, observation: Observation) -> Judgement:
