@@ -13,6 +13,7 @@ from pinner.bug import report
 from pinner.errors import ExitCode, OperationFailed, PinnerError, UsageError
 from pinner.host.home import home
 from pinner.host.progress import install
+from pinner.model.facts import Drift, Override, unmatched
 from pinner.terminal import Output
 
 
@@ -31,6 +32,24 @@ def run_verb(command: str, as_json: bool, call: Callable[[Output], ExitCode]) ->
         return _failed(output, _of_the_machine(error))
     except Exception as error:  # a bug, which says so instead of looking like an answer
         return _failed(output, report(command, error))
+
+
+def tell_unmatched(output: Output, drift: Drift, accept: list[str], reason: list[str]) -> None:
+    """Say which --accept had no effect: it is misspelt, or no longer needed."""
+    for key in unmatched(drift, overrides(accept, reason)):
+        output.note(f"--accept {key} matched no difference")
+
+
+def overrides(accept: list[str], reason: list[str]) -> tuple[Override, ...]:
+    """`--accept` and `--reason` in pairs, in the order given."""
+    if any(not text.strip() for text in reason):
+        raise UsageError("--reason is empty; say why the difference is meant")
+    if len(accept) != len(reason):
+        raise UsageError(
+            f"{len(accept)} --accept and {len(reason)} --reason: each accepted difference needs its own reason",
+            hint='for example --accept source.commit --reason "trying the new kernel"',
+        )
+    return tuple(Override(key, text) for key, text in zip(accept, reason, strict=True))
 
 
 def reject(argv: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ def drift_data(drift: Drift) -> dict[str, Any]:
         "unknown": [_difference_data(item) for item in drift.unknown],
         "accepted": [_difference_data(item) for item in drift.accepted],
         "notes": list(drift.notes),
+        "hints": list(drift.hints),
         "how": dict(drift.how),
     }
 
@@ -62,14 +63,16 @@ def drift_text(output: Output, drift: Drift, *, deep: bool) -> None:
         output.line(f"{output.red('DRIFT')}  {_counted(drift.differences)}")
         _groups(output, drift.differences)
     if drift.unknown:
-        output.line(
-            f"{output.yellow('UNKNOWN')}  {_counted(drift.unknown)}; what cannot be told is not taken as equal"
-        )
+        count = len(drift.unknown)
+        facts = "1 fact" if count == 1 else f"{count} facts"
+        output.line(f"{output.yellow('UNKNOWN')}  {facts} that could not be told, and that do not count as equal")
         _groups(output, drift.unknown)
     if drift.accepted:
         output.line(f"{output.yellow('ACCEPTED')}  {_counted(drift.accepted)}")
         _groups(output, drift.accepted)
     _notes(output, drift.notes)
+    for hint in drift.hints:
+        output.line(f"{output.dim('hint:')} {plain(hint)}")
 
 
 def _notes(output: Output, notes: tuple[str, ...]) -> None:
@@ -133,16 +136,20 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
         why = (
             "the machine differs from the lock"
             if outcome.drift.differences
-            else "the lock demands what is unknown"
+            else "not all that is pinned can be told"
         )
-        output.note(f"nothing was started: {why}")
+        output.note(f"{'it was stopped again' if outcome.started else 'nothing was started'}: {why}")
+        first = (*outcome.drift.differences, *outcome.drift.unknown)[0]
+        output.note(f"a difference that is meant passes with: --accept '{first.name}' --reason TEXT")
         return
     if outcome.drift.accepted or outcome.drift.notes:
         for item in outcome.drift.accepted:
             output.line(f"{output.yellow('ACCEPTED')}  {item.name}: {item.note.removeprefix('accepted: ')}")
         _notes(output, outcome.drift.notes)
     state = "already up" if outcome.already else "up"
-    output.line(f"{output.green(state)}  {outcome.run.run}: no drift, generated {outcome.tokens} tokens")
+    tokens = "1 token" if outcome.tokens == 1 else f"{outcome.tokens} tokens"
+    drift = "no other drift" if outcome.drift.accepted else "no drift"
+    output.line(f"{output.green(state)}  {outcome.run.run}: {drift}, generated {tokens}")
     output.line(f"{outcome.url}")
 
 

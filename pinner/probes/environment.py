@@ -39,9 +39,20 @@ def from_manifest(manifest: Manifest) -> EnvironmentPin:
     return EnvironmentPin(set=plain, secret=secret, site=site)
 
 
-def observe(_scene: Scene) -> Observation | None:
-    """None: the environment is built from nothing at launch; the caller's shell is no part of it."""
-    return None
+def observe(scene: Scene) -> Observation | None:
+    """Files of the engine's home that set variables for it; the environment itself is built only at launch.
+
+    NCCL reads ~/.nccl.conf, and a workspace is built without one.
+    """
+    if scene.workspace is None:
+        return None
+    facts: dict[str, Fact] = {}
+    for name in (".nccl.conf",):
+        path = scene.workspace.root / "home" / name
+        if path.exists() or path.is_symlink():
+            facts[f"~/{name}"] = "present"
+    note = "NCCL takes variables from it, and nobody listed it"
+    return Observation(aspect=NAME, facts=facts, notes_by_key=dict.fromkeys(facts, note))
 
 
 def observe_live(live: LiveScene) -> Observation | None:
