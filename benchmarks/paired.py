@@ -13,11 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 Action = Callable[[], object]
 
 
-def paired(title: str, ours: Action, theirs: Action, *, runs: int = 15, limit: float | None = None) -> float:
-    """Time both `runs` times after one warm-up each, print the figures, and return the ratio ours/theirs."""
-    ours()
-    theirs()
-    pairs = [(_seconds(ours), _seconds(theirs)) for _ in range(runs)]
+def paired(
+    title: str,
+    ours: Action,
+    theirs: Action,
+    *,
+    runs: int = 15,
+    limit: float | None = None,
+    before: Action = lambda: None,
+) -> float:
+    """Time both `runs` times after one warm-up each, print the figures, and return the ratio ours/theirs.
+
+    `before` is done before each, and not timed.
+    """
+    for action in (before, ours, before, theirs):
+        action()
+    pairs = [(_seconds(ours, before), _seconds(theirs, before)) for _ in range(runs)]
     mine = statistics.median(a for a, _ in pairs)
     other = statistics.median(b for _, b in pairs)
     ratio = statistics.median(a / b for a, b in pairs)
@@ -35,7 +46,8 @@ def command(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: s
     return run
 
 
-def _seconds(action: Action) -> float:
+def _seconds(action: Action, before: Action) -> float:
+    before()
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
