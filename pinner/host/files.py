@@ -78,21 +78,16 @@ def exclusive(
 
 def remove_tree(path: Path) -> None:
     """Remove a directory of pinner's own, read-only parts included; a missing one is fine."""
-
-    def unlock(_function: object, name: str, _error: object) -> None:
-        parent = Path(name).parent
-        parent.chmod(parent.stat().st_mode | stat.S_IRWXU)
-        target = Path(name)
-        if not target.is_symlink() and target.is_dir():
-            target.chmod(target.stat().st_mode | stat.S_IRWXU)
-            shutil.rmtree(target, onerror=unlock)
-        else:
-            target.unlink(missing_ok=True)
-
     if path.is_symlink():
         path.unlink()
-    elif path.exists():
-        shutil.rmtree(path, onerror=unlock)
+        return
+    # A directory without write permission keeps what is in it; its own mode is no obstacle to anybody else.
+    for directory, _, _ in os.walk(path):
+        mode = Path(directory).stat().st_mode
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            Path(directory).chmod(mode | stat.S_IRWXU)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
 
 
 def make_read_only(root: Path) -> None:
