@@ -2,9 +2,9 @@
 
     uv run python benchmarks/environment.py [PACKAGES] [MODULES] [ROUNDS]
 
-The first part installs made-up wheels from a warm cache by hard link: with pinner's two calls of uv, and with plain
-ones. What pinner does besides, which the plain pair does not, is listed step by step. The second part needs the
-package index: `uv pip sync` asks it, `materialize` must not.
+The first part installs made-up wheels from a warm cache by hard link: with pinner's two calls of uv, and with
+plain ones. What pinner does besides, which the plain pair does not, is listed step by step. The second part needs
+the package index: `uv pip sync` asks it, `materialize` must not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def pinner(*argv: object) -> None:
 
 def plain_install(top: Path, cache: Path, requirements: Path) -> Callable[[], None]:
     uv, env = find_uv_bin(), {**os.environ, "UV_CACHE_DIR": str(cache)}
-    offline = ["--offline", "--no-index", "--find-links", str(top / "wheels"), "--link-mode", "hardlink", "--quiet"]
+    offline = ["--quiet", "--offline", "--no-index", "--find-links", str(top / "wheels"), "--link-mode=hardlink"]
 
     def run() -> None:
         venv = [uv, "venv", "--quiet", "--no-project", "--python", "3.11", str(top / "plain")]

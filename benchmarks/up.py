@@ -3,8 +3,8 @@
     uv run python benchmarks/up.py [ROUNDS]
 
 By hand means: the same interpreter, arguments and environment, started directly and asked every few milliseconds.
-pinner's side is the whole command, from the start of its own interpreter to its end, for a deployment that has been
-up before and was stopped. Needs the package index once, for the engine's two packages.
+pinner's side is the whole command, from the start of its own interpreter to its end, for a deployment that has
+been up before and was stopped. Needs the package index once, for the engine's two packages.
 """
 
 from __future__ import annotations
