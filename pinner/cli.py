@@ -155,7 +155,8 @@ def materialize(manifest: ManifestArgument, output: OutputOption = Format.TEXT) 
     """Build the workspace that the lock describes, and verify it."""
 
     def body(out: Any) -> ExitCode:
-        from pinner.deploy.load import find_manifest, load_lock, load_manifest
+        from pinner.deploy.load import find_manifest, load_manifest
+        from pinner.deploy.locks import load_lock
         from pinner.deploy.materialize import materialize as build
         from pinner.host.home import home
 
@@ -183,7 +184,8 @@ def check(
         from pinner import render
         from pinner.deploy.check import exit_code
         from pinner.deploy.live import check_all
-        from pinner.deploy.load import find_manifest, load_lock, load_manifest
+        from pinner.deploy.load import find_manifest, load_manifest
+        from pinner.deploy.locks import load_lock
         from pinner.host.home import home
 
         deployment = load_manifest(find_manifest(manifest))
@@ -279,8 +281,7 @@ def logs(
             raise UsageError(f"{which} has not run here")
         directory = running.run_directory(state, run.run)
         if follow and not out.as_json:
-            for piece in running.follow(run, state, lines=lines):
-                out.piece(piece)
+            all(out.piece(piece) for piece in running.follow(run, state, lines=lines))
             return ExitCode.OK
         tail = running.log_tail(directory, lines)
         for line in tail:

@@ -6,12 +6,12 @@ Owns the last line of defence: no traceback ever reaches a terminal.
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from pinner.bug import report
-from pinner.errors import ExitCode, PinnerError, UsageError
+from pinner.errors import ExitCode, OperationFailed, PinnerError, UsageError
+from pinner.host.home import home
 from pinner.host.progress import install
 from pinner.terminal import Output
 
@@ -27,10 +27,8 @@ def run_verb(command: str, as_json: bool, call: Callable[[Output], ExitCode]) ->
         return _failed(output, error)
     except KeyboardInterrupt:
         return _failed(output, Interrupted("interrupted; nothing half done remains"))
-    except BrokenPipeError:
-        # The reader has gone, as with `| head`; there is nobody left to tell.
-        sys.stdout = None
-        return ExitCode.FAILED
+    except OSError as error:
+        return _failed(output, _of_the_machine(error))
     except Exception as error:  # a bug, which says so instead of looking like an answer
         return _failed(output, report(command, error))
 
@@ -49,9 +47,21 @@ class Interrupted(PinnerError):
     exit_code = ExitCode.INTERRUPTED
 
 
+def _of_the_machine(error: OSError) -> PinnerError:
+    """A full disk, a directory that cannot be written: not pinner's fault, and not an answer either."""
+    where = f"{error.filename}: " if error.filename else ""
+    state = home().root
+    hint = f"pinner keeps its state in {state}; PINNER_HOME names another place"
+    is_own = str(error.filename or "").startswith(str(state))
+    return OperationFailed(f"{where}{error.strerror or error}", hint=hint if is_own or not where else None)
+
+
 def _failed(output: Output, error: PinnerError) -> ExitCode:
-    output.error(error)
-    output.envelope(error.exit_code, {}, [error])
+    try:
+        output.error(error)
+        output.envelope(error.exit_code, {}, [error])
+    except PinnerError as unwritten:
+        return unwritten.exit_code
     return error.exit_code
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pinner.terminal import plain
+
 if TYPE_CHECKING:
     from pinner.deploy.launch import UpOutcome
     from pinner.deploy.resolve import LockOutcome
@@ -67,8 +69,14 @@ def drift_text(output: Output, drift: Drift, *, deep: bool) -> None:
     if drift.accepted:
         output.line(f"{output.yellow('ACCEPTED')}  {_counted(drift.accepted)}")
         _groups(output, drift.accepted)
-    for note in drift.notes:
-        output.line(f"{output.dim('note:')} {note}")
+    _notes(output, drift.notes)
+
+
+def _notes(output: Output, notes: tuple[str, ...]) -> None:
+    for note in notes[:MOST_SHOWN]:
+        output.line(f"{output.dim('note:')} {plain(note)}")
+    if len(notes) > MOST_SHOWN:
+        output.line(f"{output.dim('note:')} … and {len(notes) - MOST_SHOWN} more")
 
 
 def _counted(items: tuple[Difference, ...]) -> str:
@@ -80,10 +88,10 @@ def _groups(output: Output, items: tuple[Difference, ...]) -> None:
         group = [item for item in items if item.aspect == aspect]
         output.line(f"\n{output.bold(aspect)}")
         for item in group[:MOST_SHOWN]:
-            output.line(f"  {item.key}: pinned {_shown(item.pinned)}, observed {_shown(item.observed)}")
+            output.line(f"  {plain(item.key)}: pinned {_shown(item.pinned)}, observed {_shown(item.observed)}")
             if item.note:
-                output.line(f"    {item.note}")
-            for evidence in item.evidence:
+                output.line(f"    {plain(item.note)}")
+            for evidence in map(plain, item.evidence):
                 output.line(f"    {output.yellow(evidence) if evidence.endswith('suspect') else evidence}")
         if len(group) > MOST_SHOWN:
             output.line(f"  … and {len(group) - MOST_SHOWN} more; `--output json` lists all")
@@ -94,7 +102,7 @@ def _shown(fact: Any) -> str:
     text = str(fact)
     if text.startswith("sha256:"):
         return text[:19] + "…"
-    return repr(text) if text == "" or text != text.strip() else text
+    return repr(text) if text == "" or text != text.strip() else plain(text)
 
 
 def lock_text(output: Output, outcome: LockOutcome) -> None:
@@ -102,7 +110,7 @@ def lock_text(output: Output, outcome: LockOutcome) -> None:
     for note in outcome.notes:
         output.note(note)
     for change in outcome.changes:
-        output.line(f"  {change}")
+        output.line(f"  {plain(change)}")
     output.line(f"{'wrote' if outcome.changed else 'unchanged:'} {outcome.path}")
 
 
@@ -132,8 +140,7 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
     if outcome.drift.accepted or outcome.drift.notes:
         for item in outcome.drift.accepted:
             output.line(f"{output.yellow('ACCEPTED')}  {item.name}: {item.note.removeprefix('accepted: ')}")
-        for note in outcome.drift.notes:
-            output.line(f"{output.dim('note:')} {note}")
+        _notes(output, outcome.drift.notes)
     state = "already up" if outcome.already else "up"
     output.line(f"{output.green(state)}  {outcome.run.run}: no drift, generated {outcome.tokens} tokens")
     output.line(f"{outcome.url}")
@@ -162,7 +169,7 @@ def status_text(output: Output, statuses: list[Status]) -> None:
             status.state,
             status.run.url,
             "" if status.uptime_s is None else _duration(status.uptime_s),
-            status.detail,
+            plain(status.detail),
         )
         for status in statuses
     ]

@@ -18,7 +18,8 @@ import msgspec
 from pinner.deploy import check as checking
 from pinner.deploy.environment import argv_here, launch_environment, not_passed_on, working_directory
 from pinner.deploy.live import check_live
-from pinner.deploy.load import Deployment, data_digest, load_lock
+from pinner.deploy.load import Deployment
+from pinner.deploy.locks import load_lock
 from pinner.deploy.materialize import materialize
 from pinner.deploy.port import listens, refuse_busy_port, refuse_foreign_listener
 from pinner.deploy.resolve import LockOutcome
@@ -33,8 +34,10 @@ from pinner.deploy.running import (
     url_of,
     write_run,
 )
+from pinner.deploy.tomlfile import data_digest
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import Engine, engine_for
+from pinner.engines.base import Health
 from pinner.errors import Busy, LaunchFailed, OperationFailed
 from pinner.host import runs
 from pinner.host.files import exclusive
@@ -47,6 +50,9 @@ from pinner.probes.base import Scene, Workspace
 Say = Callable[[str], None]
 
 POLL_S = 0.02
+# SGLang's /health generates a token, which takes a second or more while it warms up.
+HEALTH_S = 20.0
+TELL_EVERY_S = 10.0
 TAIL_LINES = 25
 
 
@@ -183,19 +189,24 @@ def _wait_until_it_generates(run: Run, directory: Path, engine: Engine, lock: Lo
     deadline = time.monotonic() + lock.serve.start_timeout_s
     told = time.monotonic()
     http = Http()
-    while not (listens(lock.serve.host, lock.serve.port) and engine.health(http, run.url).is_up):
+    health = Health(False, detail="nothing listens")
+    while not health.is_up:
+        left = deadline - time.monotonic()
         if not runs.is_alive(directory):
             raise LaunchFailed(_ended(directory))
-        if time.monotonic() > deadline:
+        if left <= 0:
             raise LaunchFailed(
-                f"not healthy after {lock.serve.start_timeout_s:g} s",
+                f"not healthy after {lock.serve.start_timeout_s:g} s ({health.detail})",
                 hint="serve.start-timeout-s sets how long to wait",
             )
-        if time.monotonic() - told > 10:
+        if time.monotonic() - told > TELL_EVERY_S:
             told = time.monotonic()
             last = log_tail(directory, 1)
             say(f"still starting: {last[0][:160] if last else 'it has printed nothing yet'}")
-        time.sleep(POLL_S)
+        if listens(lock.serve.host, lock.serve.port):
+            health = engine.health(http, run.url, timeout_s=max(POLL_S, min(left, HEALTH_S)))
+        if not health.is_up:
+            time.sleep(POLL_S)
     refuse_foreign_listener(run.run, directory, lock.serve.port)
     try:
         tokens = engine.generate(http, run.url, timeout_s=lock.serve.generate_timeout_s)

@@ -14,8 +14,10 @@ from typing import Any
 
 import msgspec
 
-from pinner.deploy.load import Deployment, bytes_digest, load_lock, read_lock, stale_reason
+from pinner.deploy.load import Deployment
 from pinner.deploy.lockfile import changes, render_lock, render_pylock
+from pinner.deploy.locks import load_lock, read_lock, stale_reason
+from pinner.deploy.tomlfile import bytes_digest
 from pinner.errors import CommandFailed, LockError, ManifestError, OperationFailed, PinnerError
 from pinner.host.digest import DigestMemory
 from pinner.host.files import exclusive, write_atomic

@@ -26,6 +26,7 @@ from pinner.model.manifest import Manifest
 SERVER_LOG = "server.log"
 # Seconds that `status` gives a server to generate a few tokens.
 STATUS_GENERATE_S = 15.0
+STATUS_HEALTH_S = 5.0
 # Beyond the engine's own time to stop, the supervisor needs a moment to sweep what is left.
 SWEEP_S = 15.0
 
@@ -170,7 +171,8 @@ def _generates(run: Run) -> tuple[bool, str]:
     """Whether a real generation returns tokens now; "" as detail means that the server does not listen yet."""
     engine = engine_for(run.kind)
     http = Http()
-    health = engine.health(http, run.url)
+    # SGLang's /health takes a second even when all is well: it generates a token.
+    health = engine.health(http, run.url, timeout_s=STATUS_HEALTH_S)
     if not health.is_up:
         return False, "" if health.is_starting else f"not healthy: {health.detail}"
     try:

@@ -75,7 +75,7 @@ class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
     """A run as a live check sees it: its processes, the main one first, and what it was launched with.
 
     `environ` gives a process's environment, the reason why it cannot be read, or None if it is gone. `account`
-    is what the server itself says of its arguments, by flag name with underscores.
+    is what the server itself says of its arguments, by flag name with underscores; None if it does not answer.
     """
 
     scene: Scene
@@ -83,7 +83,7 @@ class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: dict[str, str]
     environ: Callable[[int], dict[str, str] | Unreadable | None]
-    account: Mapping[str, Any] = {}
+    account: Mapping[str, Any] | None = {}
 
 
 class Probe(Protocol):
