@@ -24,7 +24,8 @@ from paired import command, paired
 from uv import find_uv_bin
 
 from pinner.deploy import materialize
-from pinner.deploy.load import load_lock, load_manifest
+from pinner.deploy.load import load_manifest
+from pinner.deploy.locks import load_lock
 from pinner.host import bytecode
 from pinner.host.files import remove_tree
 from pinner.host.home import Home

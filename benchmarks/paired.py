@@ -5,6 +5,7 @@ Used by the scripts beside it. Prints the median of each and the median of the r
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import time
@@ -38,7 +39,8 @@ def paired(
 
 
 def command(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> Action:
-    """A command as an action; it must succeed."""
+    """A command as an action; it must succeed. Python may keep byte code, as it does for a user."""
+    env = {name: value for name, value in (env or os.environ).items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def run() -> None:
         subprocess.run(argv, env=env, cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -24,7 +24,8 @@ import urllib.request
 from pathlib import Path
 
 from pinner.deploy.environment import argv_here, launch_environment
-from pinner.deploy.load import load_lock, load_manifest
+from pinner.deploy.load import load_manifest
+from pinner.deploy.locks import load_lock
 from pinner.deploy.workspace import find_workspace
 from pinner.host.files import remove_tree
 from pinner.host.home import Home
