@@ -15,7 +15,7 @@ from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
 from pinner.model.facts import Difference, Drift, Observation, Override, Unknown, accept
 from pinner.model.lock import Lock
-from pinner.probes import PROBES, draft
+from pinner.probes import PROBES, draft, source
 from pinner.probes.base import Probe, Scene, Workspace
 
 NOT_MATERIALIZED = "nothing is materialized to look at"
@@ -42,8 +42,11 @@ def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
     mismatch = draft.problems(scene)
     if mismatch:
         raise ManifestError("draft and target do not fit: " + "; ".join(mismatch))
-    answers = [_ask(name, probe, scene) for name, probe in PROBES.items()]
-    drift = joined(answers)
+    if scene.workspace is not None or not needs_workspace(source.NAME, scene.lock):
+        # Put first and answered last: an interpreter starts while the other probes look at files.
+        scene = msgspec.structs.replace(scene, asked=source.ask(scene))
+    answers = {name: _ask(name, probe, scene) for name, probe in reversed(PROBES.items())}
+    drift = joined([answers[name] for name in PROBES])
     return accept(msgspec.structs.replace(drift, hints=_hints(scene, drift)), overrides)
 
 

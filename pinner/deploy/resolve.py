@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from packaging.utils import canonicalize_name
 
 from pinner.deploy.load import Deployment
 from pinner.deploy.lockfile import changes, render_lock, render_pylock
@@ -78,14 +79,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
     model_pin, draft_pin = target.pin(wish), draft.pin(wish)
     say("resolving the Python environment")
     old_pylock = _read_pylock(deployment.pylock_path)
-    if (
-        isinstance(upgrade, str)
-        and upgrade != "engine"
-        and upgrade not in pylock_format.versions(old_pylock or {})
-    ):
-        raise UsageError(
-            f"--upgrade {upgrade}: the lock has no package of that name", hint="`engine` is the source"
-        )
+    _refuse_unknown_name(upgrade, old_pylock)
     python_pin, pylock_text, pylock_data = _python(deployment, wish, (source_pin, patches), upgrade, old_pylock)
     result = Lock(
         version=FORMAT,
@@ -113,6 +107,14 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
         changes=tuple(changes(previous, result, packages)),
         notes=tuple(notes),
     )
+
+
+def _refuse_unknown_name(upgrade: bool | str, old_pylock: dict[str, Any] | None) -> None:
+    if isinstance(upgrade, bool) or upgrade == "engine":
+        return
+    if canonicalize_name(upgrade) not in pylock_format.versions(old_pylock or {}):
+        hint = "`--upgrade engine` re-reads the branch or tag of the source"
+        raise UsageError(f"--upgrade {upgrade}: the lock has no package of that name", hint=hint)
 
 
 def is_current(deployment: Deployment) -> str | None:
@@ -182,8 +184,9 @@ def _python(
     try:
         _, patch_level = uv.find_python(python.version)
     except CommandFailed as error:
+        said = error.stderr.strip()
         raise OperationFailed(
-            f"python.version: there is no Python {python.version} here, and uv cannot fetch one:\n{error.stderr.strip()}"
+            f"{deployment.path}: python.version: no Python {python.version} is here, and uv can fetch none:\n{said}"
         ) from None
     previous = wish.previous.python if wish.previous else None
     if previous and previous.version == python.version and upgrade is not True:
