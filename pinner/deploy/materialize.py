@@ -57,10 +57,22 @@ def materialize(
             return Materialized(workspace, None)
         _refuse_in_use(workspace, home)
         try:
-            drift = _build(deployment, lock, home, workspace, say)
+            drift = _build_anew_if_damaged(deployment, lock, home, workspace, say)
         except OSError as error:
             raise OperationFailed(f"cannot build {workspace.root}: {error.strerror} ({error.filename})") from None
     return Materialized(workspace, drift)
+
+
+def _build_anew_if_damaged(
+    deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, say: Say
+) -> Drift:
+    try:
+        return _build(deployment, lock, home, workspace, say)
+    except python_env.Damaged:
+        # A file of uv's cache has been edited through a hard link: fetch the packages anew, once.
+        say("a cached package is damaged; fetching it again")
+        Uv(home).forget_cache()
+        return _build(deployment, lock, home, workspace, say)
 
 
 def verified(deployment: Deployment, lock: Lock, home: Home) -> Drift:

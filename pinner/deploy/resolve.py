@@ -186,7 +186,7 @@ def _python(
     except CommandFailed as error:
         said = error.stderr.strip()
         raise OperationFailed(
-            f"{deployment.path}: python.version: no Python {python.version} is here, and uv can fetch none:\n{said}"
+            f"{deployment.path}: python.version: no Python {python.version} here, and uv can fetch none:\n{said}"
         ) from None
     previous = wish.previous.python if wish.previous else None
     if previous and previous.version == python.version and upgrade is not True:
