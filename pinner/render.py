@@ -94,8 +94,10 @@ def _groups(output: Output, items: tuple[Difference, ...]) -> None:
             output.line(f"  {plain(item.key)}: pinned {_shown(item.pinned)}, observed {_shown(item.observed)}")
             if item.note:
                 output.line(f"    {plain(item.note)}")
-            for evidence in map(plain, item.evidence):
+            for evidence in map(plain, item.evidence[:MOST_SHOWN]):
                 output.line(f"    {output.yellow(evidence) if evidence.endswith('suspect') else evidence}")
+            if len(item.evidence) > MOST_SHOWN:
+                output.line(f"    … and {len(item.evidence) - MOST_SHOWN} more lines; `--output json` has all")
         if len(group) > MOST_SHOWN:
             output.line(f"  … and {len(group) - MOST_SHOWN} more; `--output json` lists all")
     output.line()
