@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from pinner.errors import OperationFailed
+from pinner.host.files import escaped
 from pinner.host.hashing import Hashed, Progress, hash_files
 from pinner.host.memory import DigestMemory
 from pinner.host.tree import (
@@ -87,7 +88,7 @@ class Snapshot:
         if self.unknown:
             path, unknown = next(iter(self.unknown.items()))
             more = f", and {len(self.unknown) - 1} more" if len(self.unknown) > 1 else ""
-            return Unknown(f"{path}: {unknown.reason}{more}")
+            return Unknown(f"{escaped(path)}: {unknown.reason}{more}")
         return f"sha256:{self._digest.hex()}"
 
     @cached_property
