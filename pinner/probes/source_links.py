@@ -77,8 +77,10 @@ def tell_links(findings: Findings, links: Links) -> None:
         if key in findings.facts:
             findings.notes_by_key[key] = f"{findings.notes_by_key.get(key, '')}, which leaves the checkout"
         else:
-            findings.sealed[key] = f"a symlink to {escaped(target)}"
-            findings.facts[key] = Unknown("the symlink leads out of the checkout, to what is not pinned")
+            findings.sealed[key] = "a file of the checkout"
+            findings.facts[key] = Unknown(
+                f"it is a symlink to {escaped(target)}: that leads out of the checkout, to what is not pinned"
+            )
     if note := elsewhere_note(links):
         findings.notes.append(note)
 

@@ -115,7 +115,7 @@ def test_a_lock_that_holds_such_a_symlink_is_never_clean(repo: Repo, tmp_path: P
         assert differences == ()
         assert unknown.key == "python/pocket/b.py"
         assert isinstance(unknown.observed, Unknown)
-        assert "leads out of the checkout" in unknown.observed.reason
+        assert "that leads out of the checkout" in unknown.observed.reason
 
 
 # Submodules --------------------------------------------------------------------------------------------------
