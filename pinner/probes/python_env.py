@@ -12,7 +12,8 @@ from pinner.model.facts import Observation, compare_facts
 from pinner.model.lock import Lock, PythonPin
 from pinner.probes import python_in_place, python_sealed
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
-from pinner.probes.python_sealed import Damaged, seal
+from pinner.probes.findings import key_of
+from pinner.probes.python_sealed import Damaged, seal, seal_base
 
 __all__ = [
     "NAME",
@@ -23,6 +24,7 @@ __all__ = [
     "observe_live",
     "pin",
     "seal",
+    "seal_base",
     "site_packages",
 ]
 
@@ -75,7 +77,7 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     """Pure: the lock's pins, and for a built environment what it was sealed with."""
     python = lock.python
     pinned = {"interpreter": python.version, **python.loose}
-    pinned |= {python_sealed.key_of(one.name): one.content for one in python.distributions}
+    pinned |= {key_of(one.name): one.content for one in python.distributions}
     return compare_facts(pinned, observation)
 
 

@@ -22,7 +22,8 @@ from pinner.model.facts import ABSENT, Unknown
 from pinner.model.lock import DistributionPin, PythonPin
 from pinner.probes.base import Scene
 from pinner.probes.distributions import Distribution, read_distributions
-from pinner.probes.python_sealed import Findings, judge_interpreter, key_of
+from pinner.probes.findings import Findings, key_of
+from pinner.probes.python_sealed import judge_interpreter
 
 MISSING = "missing"
 

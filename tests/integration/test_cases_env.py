@@ -429,3 +429,77 @@ def test_what_is_known_of_an_environment_in_place_serves_only_for_the_same_bytes
     assert there.drift() == {}
     script.unlink()
     assert there.drift()["bin/gpk"].observed == ABSENT
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A private copy of the interpreter that runs the tests, with what it takes to start."""
+    root = tmp_path_factory.mktemp("installation")
+    library = f"lib/python{MINOR}"
+    left_out = ("site-packages", "test", "__pycache__", "config-*", "idlelib", "tkinter", "ensurepip", "lib2to3")
+    shutil.copytree(
+        Path(sys.base_prefix) / library, root / library, symlinks=True, ignore=shutil.ignore_patterns(*left_out)
+    )
+    (root / "bin").mkdir()
+    real = Path(sys._base_executable).resolve()  # type: ignore[attr-defined]
+    shutil.copy2(real, root / f"bin/python{MINOR}")
+    return root
+
+
+@pytest.fixture
+def base(tmp_path: Path, installation: Path, env: Path) -> Path:
+    """The environment `env`, upon an installation of its own."""
+    root = tmp_path / "base"
+    shutil.copytree(installation, root, symlinks=True)
+    (env / "bin/python").unlink()
+    (env / "bin/python").symlink_to(root / f"bin/python{MINOR}")
+    config = env / "pyvenv.cfg"
+    lines = config.read_text().splitlines()
+    config.write_text(
+        "".join(f"home = {root}/bin\n" if line.startswith("home") else f"{line}\n" for line in lines)
+    )
+    return root
+
+
+class SealedWithBase(Sealed):
+    """A built environment whose seal covers the interpreter beneath it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        workspace = self.scene().workspace
+        assert workspace is not None
+        base = python_env.seal_base(workspace, self.memory, byte_code=True)
+        self.change_seal(base=base)
+
+    def change_seal(self, **fields: str) -> None:
+        path = self.root / "seal.json"
+        path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), **fields}))
+
+
+def test_the_interpreter_beneath_a_built_environment(tmp_path: Path, env: Path, base: Path) -> None:
+    there = SealedWithBase(tmp_path)
+    assert there.drift() == there.drift(deep=True) == {}
+    assert "of the interpreter, every byte read" in python_env.observe(there.scene(deep=True)).how
+    subprocess.run([base / f"bin/python{MINOR}", "-I", "-c", "import decimal, json, csv"], check=True)
+    assert list(base.rglob("*.pyc"))
+    assert there.drift() == {}
+    custom = base / f"lib/python{MINOR}/sitecustomize.py"
+    custom.write_text("import os\n")
+    drift = there.drift()
+    assert list(drift) == [f"base/lib/python{MINOR}/sitecustomize.py"]
+    assert "added: runs at every start" in drift[f"base/lib/python{MINOR}/sitecustomize.py"].note
+    custom.unlink()
+    with (base / f"bin/python{MINOR}").open("ab") as stream:
+        stream.write(b"x")
+    assert list(there.drift()) == [f"base/bin/python{MINOR}"]
+
+
+def test_an_upgraded_interpreter_is_one_difference(tmp_path: Path, env: Path, base: Path) -> None:
+    there = SealedWithBase(tmp_path)
+    there.change_seal(python=f"{MINOR}.99")
+    (base / f"lib/python{MINOR}/csv.py").write_text("")
+    drift = there.drift()
+    assert list(drift) == ["interpreter"]
+    found = drift["interpreter"]
+    assert (found.pinned, found.observed) == (f"{MINOR}.99", sys.version.split()[0])
+    assert "was built and is" in found.note and "materialize --rebuild" in found.note
