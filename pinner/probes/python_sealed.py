@@ -112,7 +112,7 @@ def _judge_base(
     """The interpreter beneath the environment. One that was upgraded as a whole is one difference."""
     built_with, digest = str(stored.get("python", "")), stored.get(KEY)
     judge_interpreter(answer, workspace.python, built_with if digest is None else "", found)
-    if isinstance(answer, Unknown) or not isinstance(digest, str):
+    if isinstance(answer, Unknown) or not isinstance(digest, str) or answer.minor != scene.lock.python.version:
         return
     if answer.version != built_with:
         note = (
