@@ -18,9 +18,9 @@ from pathlib import Path
 from pinner.host import bytecode
 from pinner.host.digest import DigestMemory, Scope
 from pinner.host.interpreter import Interpreter
-from pinner.model.facts import ABSENT, Unknown
+from pinner.model.facts import Unknown
 from pinner.probes.distributions import is_byte_code
-from pinner.probes.findings import Findings, key_of, when
+from pinner.probes.findings import Findings, key_of, shown, when
 from pinner.probes.gathered import Entries, Gathered
 
 KEY = "base"
@@ -123,8 +123,7 @@ class Base:
         done = "added" if before is None else "removed" if after is None else "changed"
         found.differs(
             f"{KEY}/{key_of(path)}",
-            before or ABSENT,
-            after or ABSENT,
+            *shown(before, after),
             f"{key_of(path)}: {done}: {self._what(path)}",
             *when(self.gathered.place(path)),
         )

@@ -13,7 +13,7 @@ from pinner.host.digest import DigestMemory
 from pinner.model.facts import ABSENT
 from pinner.model.lock import DistributionPin, PythonPin
 from pinner.probes.distributions import Distribution
-from pinner.probes.findings import Findings, key_of, when
+from pinner.probes.findings import Findings, key_of, record_gone, shown, when
 from pinner.probes.installed import MISSING, Contents, content, edited, members
 from pinner.probes.inventory import recall_entries
 
@@ -99,9 +99,8 @@ def _without_record(
     ]
     whole = all(path in gone for path in known if path.startswith(f"{info}/"))
     what, key = ("dist-info", key_of(info)) if whole else ("RECORD", key_of(record))
-    rest = "its other files are unchanged" if not changed else f"{len(changed):,} of its other files differ"
     found.facts[key_of(before.name)] = before.content
-    found.differs(key, known[record], ABSENT, f"{title}: its {what} is gone; {rest}")
+    found.differs(key, *shown(known[record], None), record_gone(title, what, len(changed)))
     for path in changed:
         want = known[path].partition(" ")[2]
         found.differs(key_of(path), want, contents.digests[path], f"{title}: edited")

@@ -19,7 +19,7 @@ from pinner.host import checkout
 from pinner.host.digest import DigestMemory, Scope
 from pinner.host.history import SHORT
 from pinner.model.facts import ABSENT, Unknown
-from pinner.probes.findings import Findings, key_of, when
+from pinner.probes.findings import Findings, key_of, shown, when
 from pinner.probes.gathered import Entries, Gathered
 from pinner.probes.inventory import recall_entries, remember_entries
 
@@ -195,8 +195,7 @@ class Linked:
             done = "added" if was is None else "removed" if seen is None else "edited"
             found.differs(
                 f"{key}/{key_of(path.removeprefix('./'))}",
-                was or ABSENT,
-                seen or ABSENT,
+                *shown(was, seen),
                 f"{self._via[name]} leads to {tree.place('.')}: {done}",
                 *when(tree.place(path)),
                 *evidence,

@@ -20,7 +20,7 @@ from pinner.model.lock import Lock
 from pinner.probes.base import Scene, Workspace
 from pinner.probes.base_interpreter import KEY, Base, digest_of
 from pinner.probes.distributions import Distribution, is_byte_code, owners, read_distributions
-from pinner.probes.findings import Findings, key_of, when
+from pinner.probes.findings import Findings, key_of, record_gone, shown, when
 from pinner.probes.inventory import Inventory, Origin, read_inventory, write_inventory
 
 # More differing files of one distribution than these are told as one difference.
@@ -157,8 +157,11 @@ def look_at_tree(scene: Scene, root: Path, digest: str, prefix: str, found: Find
     changes = _changes(inventory, snapshot, current)
     before = {one.name: one for one in inventory.distributions}
     now = {one.name: one for one in current.values()}
-    for name, group in _by_owner(changes).items():
-        if name and (len(group) > _MANY or any(change.path.endswith(".dist-info/RECORD") for change in group)):
+    for name, changed in _by_owner(changes).items():
+        group = _without_metadata(prefix, before.get(name), now.get(name), changed, found)
+        if group is not changed:
+            _tell_files(root, prefix, group, found)
+        elif name and (len(group) > _MANY or any(change.path.endswith(".dist-info/RECORD") for change in group)):
             _tell_distribution(prefix + key_of(name), before.get(name), now.get(name), group, found)
         else:
             _tell_files(root, prefix, group, found)
@@ -214,12 +217,27 @@ def _by_owner(changes: list[_Change]) -> dict[str, list[_Change]]:
     return groups
 
 
+def _without_metadata(
+    prefix: str, before: Origin | None, now: Distribution | None, group: list[_Change], found: Findings
+) -> list[_Change]:
+    """Tell of a distribution whose RECORD was deleted, if that is what happened; returns what else differs."""
+    if before is None or (now is not None and now.info != before.info):
+        return group
+    gone = {change.path: change for change in group if change.observed is None}
+    record = f"{before.info}/RECORD"
+    if record not in gone or not all(path.startswith(f"{before.info}/") for path in gone):
+        return group
+    rest = [change for change in group if change.path not in gone]
+    what, key = ("RECORD", record) if now is not None else ("dist-info", before.info)
+    found.differs(prefix + key_of(key), gone[record].pinned, ABSENT, record_gone(before.title, what, len(rest)))
+    return rest
+
+
 def _tell_files(root: Path, prefix: str, changes: list[_Change], found: Findings) -> None:
     for change in changes:
         found.differs(
             prefix + key_of(change.path),
-            change.pinned or ABSENT,
-            change.observed or ABSENT,
+            *shown(change.pinned, change.observed),
             _what_happened(root, change),
             *when(root / change.path),
         )
@@ -236,8 +254,9 @@ def _tell_distribution(
         note = f"{before.title}: removed"
     elif pinned == observed:
         # The values must differ where the content does, though the metadata says the same of both.
-        pinned, observed = f"{pinned}, as sealed", f"{observed}, {len(group)} files differ"
-        note = f"{len(group)} of its files differ, though its metadata says the same"
+        pinned, observed = f"{pinned}, as sealed", f"{observed}, {len(group)} edited"
+        number = "1 of its files differs" if len(group) == 1 else f"{len(group)} of its files differ"
+        note = f"{number}, though its metadata says the same"
     else:
         note = f"installed is {observed}, sealed was {pinned}"
     lines = [f"{_verb(change)} {key_of(change.path)}" for change in group]

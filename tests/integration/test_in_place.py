@@ -11,7 +11,7 @@ import pytest
 
 from pinner.model.facts import ABSENT
 from pinner.probes import python_env, python_in_place
-from tests.integration.environments import MINOR, SITE, InPlace
+from tests.integration.environments import MINOR, SITE, InPlace, Sealed
 from tests.tiny import commit, git
 
 pytestmark = pytest.mark.usefixtures("short_racy_window")
@@ -175,26 +175,35 @@ def test_the_checkout_of_the_engine_is_left_to_the_probe_of_the_source(tmp_path:
     assert list(pinned.linked) == ["engine/kernel"]
 
 
-@pytest.mark.parametrize("is_remembered", [True, False])
+@pytest.mark.parametrize("kind", [InPlace, Sealed])
 @pytest.mark.parametrize("what", ["RECORD", "dist-info"])
-def test_a_deleted_record_is_one_difference(tmp_path: Path, env: Path, what: str, is_remembered: bool) -> None:
+def test_a_deleted_record_is_one_difference(tmp_path: Path, env: Path, what: str, kind: type[Sealed]) -> None:
+    there = kind(tmp_path)
+    delete_metadata(env, what)
+    key = f"{SITE}/gpk-0.1.dist-info" + ("/RECORD" if what == "RECORD" else "")
+    drift = there.drift()
+    assert list(drift) == [key]
+    assert drift[key].note == f"gpk 0.1: its {what} is gone; its other files are unchanged"
+    (env / SITE / "gpk/part03.py").write_text("part = 4\n")
+    drift = there.drift()
+    assert drift.keys() == {key, f"{SITE}/gpk/part03.py"}
+    assert drift[key].note == f"gpk 0.1: its {what} is gone; 1 of its other files differs"
+
+
+@pytest.mark.parametrize("what", ["RECORD", "dist-info"])
+def test_a_deleted_record_where_nothing_is_remembered(tmp_path: Path, env: Path, what: str) -> None:
     there = InPlace(tmp_path)
+    delete_metadata(env, what)
+    (tmp_path / "digests.sqlite").unlink()
+    there.memory.close()
+    drift = there.drift()
+    assert "not checked against it" in drift["gpk"].note
+    assert drift.keys() <= {"gpk", "bin/gpk"}
+
+
+def delete_metadata(env: Path, what: str) -> None:
     info = env / SITE / "gpk-0.1.dist-info"
     shutil.rmtree(info) if what == "dist-info" else (info / "RECORD").unlink()
-    if not is_remembered:
-        (tmp_path / "digests.sqlite").unlink()
-        there.memory.close()
-    drift = there.drift()
-    if is_remembered:
-        key = f"{SITE}/gpk-0.1.dist-info" + ("/RECORD" if what == "RECORD" else "")
-        assert list(drift) == [key]
-        assert drift[key].note == f"gpk 0.1: its {what} is gone; its other files are unchanged"
-        (env / SITE / "gpk/part03.py").write_text("part = 4\n")
-        assert there.drift().keys() == {key, f"{SITE}/gpk/part03.py"}
-    else:
-        assert "gpk" in drift
-        assert "not checked against it" in drift["gpk"].note
-        assert drift.keys() <= {"gpk", "bin/gpk"}
 
 
 def test_what_differs_in_a_reinstalled_distribution_is_evidence(tmp_path: Path, env: Path) -> None:
