@@ -92,6 +92,8 @@ def test_more_site_packages_are_one_difference(tmp_path: Path, env: Path, base: 
     assert len(told) == 6
     assert told[-1] == "and 25 more distributions of which the same is true"
     shared = InPlace(tmp_path)
+    assert "stranger7" in {one.name for one in shared.lock.python.distributions}
+    assert not any("stranger" in path for path in shared.lock.python.loose)
     assert shared.drift() == {}
     config.write_text(text)
     drift = shared.drift()
