@@ -5,6 +5,7 @@ Used by the scripts beside it. Prints the median of each and the median of the r
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import time
@@ -13,11 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 Action = Callable[[], object]
 
 
-def paired(title: str, ours: Action, theirs: Action, *, runs: int = 15, limit: float | None = None) -> float:
-    """Time both `runs` times after one warm-up each, print the figures, and return the ratio ours/theirs."""
-    ours()
-    theirs()
-    pairs = [(_seconds(ours), _seconds(theirs)) for _ in range(runs)]
+def paired(
+    title: str,
+    ours: Action,
+    theirs: Action,
+    *,
+    runs: int = 15,
+    limit: float | None = None,
+    before: Action = lambda: None,
+) -> float:
+    """Time both `runs` times after one warm-up each, print the figures, and return the ratio ours/theirs.
+
+    `before` is done before each, and not timed.
+    """
+    for action in (before, ours, before, theirs):
+        action()
+    pairs = [(_seconds(ours, before), _seconds(theirs, before)) for _ in range(runs)]
     mine = statistics.median(a for a, _ in pairs)
     other = statistics.median(b for _, b in pairs)
     ratio = statistics.median(a / b for a, b in pairs)
@@ -27,7 +39,8 @@ def paired(title: str, ours: Action, theirs: Action, *, runs: int = 15, limit: f
 
 
 def command(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> Action:
-    """A command as an action; it must succeed."""
+    """A command as an action; it must succeed. Python may keep byte code, as it does for a user."""
+    env = {name: value for name, value in (env or os.environ).items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def run() -> None:
         subprocess.run(argv, env=env, cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -35,7 +48,8 @@ def command(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: s
     return run
 
 
-def _seconds(action: Action) -> float:
+def _seconds(action: Action, before: Action) -> float:
+    before()
     began = time.perf_counter()
     action()
     return time.perf_counter() - began

@@ -1,6 +1,9 @@
-"""A warm snapshot of 48,000 files against `git status` on as many; paired and interleaved, medians in ms.
+"""A warm check of 48,000 files against `git status` on as many; paired and interleaved, medians in ms.
 
-uv run python benchmarks/warm_check.py [FILES] [ROUNDS]
+    uv run python benchmarks/warm_check.py [FILES] [ROUNDS]
+
+First the snapshot alone; then `pinner check` as a process, less what `pinner --version` takes, on a deployment
+whose environment pinner has built: half of its files are modules, half their byte code.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from environment import make_deployment, pinner
+
 from pinner.host.digest import DigestMemory, take_snapshot
+from pinner.host.files import remove_tree
 
 GIT = ("git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0")
 
@@ -60,10 +66,39 @@ def main(files: int = 48_000, rounds: int = 15) -> None:
             (snapshot(here / "env", here / "digests.sqlite"), git_status(here / "repository", environ))
             for _ in range(rounds)
         ]
+        print(f"{files:,} files, {rounds} rounds, {os.cpu_count()} processors")
+        show("warm snapshot", pairs)
+        show("pinner check beyond start-up", end_to_end(here, files, rounds, environ))
+
+
+def end_to_end(here: Path, files: int, rounds: int, environ: dict[str, str]) -> list[tuple[float, float]]:
+    """(`check` less start-up, `git status`) for a deployment with about as many files."""
+    modules = 300
+    manifest = make_deployment(here, max(1, files // (2 * modules)), modules)
+    os.environ |= {"PINNER_HOME": str(here / "home"), "PINNER_FIND_LINKS": str(here / "wheels")}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    pinner("lock", manifest)
+    pinner("materialize", manifest)
+    time.sleep(2.5)
+    pinner("check", manifest)
+    found = []
+    for _ in range(rounds):
+        start, check = milliseconds("--version"), milliseconds("check", manifest)
+        found.append((check - start, git_status(here / "repository", environ)))
+    remove_tree(here / "home")
+    return found
+
+
+def milliseconds(*argv: object) -> float:
+    began = time.perf_counter()
+    pinner(*argv)
+    return (time.perf_counter() - began) * 1000
+
+
+def show(title: str, pairs: list[tuple[float, float]]) -> None:
     ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(mine / git for mine, git in pairs)
-    print(f"{files:,} files, {rounds} rounds, {os.cpu_count()} processors")
-    print(f"warm snapshot {ours:.0f} ms, git status {theirs:.0f} ms, ratio {ratio:.2f} (at most 1.0)")
+    print(f"{title} {ours:.0f} ms, git status {theirs:.0f} ms, ratio {ratio:.2f} (at most 1.0)")
 
 
 if __name__ == "__main__":

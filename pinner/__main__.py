@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import gc
+import os
 import sys
 
 
 def run() -> None:
     """Run the command line and exit with its code."""
-    # What a command makes lives until it ends. Looking for garbage in it, on the way out too, took a tenth of the
-    # time of a warm check.
-    gc.set_threshold(100_000)
+    _open_closed_streams()
     from pinner.cli import main
 
-    code = main()
-    gc.freeze()
-    gc.disable()
-    sys.exit(code)
+    sys.exit(main())
+
+
+def _open_closed_streams() -> None:
+    """Under cron or systemd a standard stream may be closed: what is opened next must not take its place."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # for the rest of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
 
 
 if __name__ == "__main__":

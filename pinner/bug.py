@@ -31,7 +31,11 @@ def report(command: str, error: BaseException) -> Bug:
     name = f"bug-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"
     import tempfile  # noqa: PLC0415  # hardly ever wanted
 
-    for directory in (home().logs, Path(tempfile.gettempdir())):
+    try:
+        places = [home().logs]
+    except PinnerError:
+        places = []
+    for directory in (*places, Path(tempfile.gettempdir())):
         try:
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / name

@@ -151,20 +151,35 @@ def lock(
 
 
 @app.command()
-def materialize(manifest: ManifestArgument, output: OutputOption = Format.TEXT) -> None:
-    """Build the workspace that the lock describes, and verify it."""
+def materialize(
+    manifest: ManifestArgument,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="build it anew, whatever is there")] = False,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Build the workspace that the lock describes, or verify the one that is there. 1 if that has drifted."""
 
     def body(out: Any) -> ExitCode:
-        from pinner.deploy.load import find_manifest, load_lock, load_manifest
-        from pinner.deploy.materialize import materialize as build
+        from pinner import render
+        from pinner.deploy import materialize as building
+        from pinner.deploy.check import exit_code
+        from pinner.deploy.load import find_manifest, load_manifest
+        from pinner.deploy.locks import load_lock
         from pinner.host.home import home
+        from pinner.model.facts import Drift
 
         deployment = load_manifest(find_manifest(manifest))
-        result = build(deployment, load_lock(deployment), home(), say=out.say)
+        lock_ = load_lock(deployment)
+        result = building.materialize(deployment, lock_, home(), rebuild=rebuild, say=out.say)
         built = result.drift is not None
-        out.line(f"{'built' if built else 'already there:'} {result.workspace.root}")
-        out.envelope(ExitCode.OK, {"workspace": str(result.workspace.root), "built": built})
-        return ExitCode.OK
+        drift = Drift() if built else building.verified(deployment, lock_, home())
+        if not drift.is_clean:
+            render.drift_text(out, drift, deep=False)
+        else:
+            out.line(f"{'built' if built else 'already there:'} {result.workspace.root}")
+        code = exit_code(drift)
+        data = {"workspace": str(result.workspace.root), "built": built, **render.drift_data(drift)}
+        out.envelope(code, data)
+        return code
 
     _verb("materialize", output, body)
 
@@ -181,16 +196,19 @@ def check(
 
     def body(out: Any) -> ExitCode:
         from pinner import render
+        from pinner.command import overrides, tell_unmatched
         from pinner.deploy.check import exit_code
         from pinner.deploy.live import check_all
-        from pinner.deploy.load import find_manifest, load_lock, load_manifest
+        from pinner.deploy.load import find_manifest, load_manifest
+        from pinner.deploy.locks import load_lock
         from pinner.host.home import home
 
         deployment = load_manifest(find_manifest(manifest))
         lock_ = load_lock(deployment)
-        drift = check_all(deployment, lock_, home(), deep=deep, overrides=_overrides(accept, reason))
+        drift = check_all(deployment, lock_, home(), deep=deep, overrides=overrides(accept, reason))
         code = exit_code(drift)
         render.drift_text(out, drift, deep=deep)
+        tell_unmatched(out, drift, accept, reason)
         out.envelope(code, render.drift_data(drift), status="unknown" if code is ExitCode.FAILED else "")
         return code
 
@@ -210,6 +228,7 @@ def up(
 
     def body(out: Any) -> ExitCode:
         from pinner import render
+        from pinner.command import overrides, tell_unmatched
         from pinner.deploy.check import exit_code
         from pinner.deploy.launch import UpOptions
         from pinner.deploy.launch import up as bring_up
@@ -217,10 +236,11 @@ def up(
         from pinner.host.home import home
 
         deployment = load_manifest(find_manifest(manifest))
-        options = UpOptions(locked=locked, deep=deep, overrides=_overrides(accept, reason))
+        options = UpOptions(locked=locked, deep=deep, overrides=overrides(accept, reason))
         outcome = bring_up(deployment, home(), options, say=out.say)
         code = exit_code(outcome.drift)
         render.up_text(out, outcome)
+        tell_unmatched(out, outcome.drift, accept, reason)
         out.envelope(code, render.up_data(outcome), status="unknown" if code is ExitCode.FAILED else "")
         return code
 
@@ -239,18 +259,16 @@ def status(
 
     def body(out: Any) -> ExitCode:
         from pinner import render
-        from pinner.deploy.running import all_runs, find_run
-        from pinner.deploy.running import status as look
+        from pinner.deploy import running
         from pinner.host.home import home
 
         state = home()
         if which is None:
-            found = [look(run, state) for run in all_runs(state)]
-            shown = found if all_ else [item for item in found if item.state != "exited"]
-            fine = all(item.is_serving for item in found if item.state not in ("exited", "elsewhere"))
+            shown = running.all_status(state, ended=all_)
+            fine = all(item.is_serving or item.was_stopped for item in shown)
         else:
-            run = find_run(which, state)
-            shown = [look(run, state)] if run else []
+            run = running.find_run(which, state)
+            shown = [running.status(run, state)] if run else []
             fine = bool(shown) and shown[0].is_serving
         render.status_text(out, shown)
         code = ExitCode.OK if fine else ExitCode.FAILED
@@ -279,8 +297,7 @@ def logs(
             raise UsageError(f"{which} has not run here")
         directory = running.run_directory(state, run.run)
         if follow and not out.as_json:
-            for piece in running.follow(run, state, lines=lines):
-                out.piece(piece)
+            all(out.piece(piece) for piece in running.follow(run, state, lines=lines))
             return ExitCode.OK
         tail = running.log_tail(directory, lines)
         for line in tail:
@@ -307,7 +324,6 @@ def down(
         from pinner.host.home import home
 
         state = home()
-        out.say("stopping")
         stopped = running.down_all(which, state, force=force)
         render.stopped_text(out, stopped)
         code = ExitCode.FAILED if stopped.survivors else ExitCode.OK
@@ -315,15 +331,3 @@ def down(
         return code
 
     _verb("down", output, body)
-
-
-def _overrides(accept: list[str], reason: list[str]) -> tuple[Any, ...]:
-    """`--accept` and `--reason` in pairs, in the order given."""
-    from pinner.model.facts import Override
-
-    if len(accept) != len(reason) or any(not text.strip() for text in reason):
-        raise UsageError(
-            f"{len(accept)} --accept and {len(reason)} --reason: each accepted difference needs its own reason",
-            hint='for example --accept source.commit --reason "trying the new kernel"',
-        )
-    return tuple(Override(key, text) for key, text in zip(accept, reason, strict=True))

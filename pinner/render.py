@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pinner.terminal import plain
+
 if TYPE_CHECKING:
     from pinner.deploy.launch import UpOutcome
     from pinner.deploy.resolve import LockOutcome
@@ -25,6 +27,7 @@ def drift_data(drift: Drift) -> dict[str, Any]:
         "unknown": [_difference_data(item) for item in drift.unknown],
         "accepted": [_difference_data(item) for item in drift.accepted],
         "notes": list(drift.notes),
+        "hints": list(drift.hints),
         "how": dict(drift.how),
     }
 
@@ -60,15 +63,23 @@ def drift_text(output: Output, drift: Drift, *, deep: bool) -> None:
         output.line(f"{output.red('DRIFT')}  {_counted(drift.differences)}")
         _groups(output, drift.differences)
     if drift.unknown:
-        output.line(
-            f"{output.yellow('UNKNOWN')}  {_counted(drift.unknown)}; what cannot be told is not taken as equal"
-        )
+        count = len(drift.unknown)
+        facts = "1 fact" if count == 1 else f"{count} facts"
+        output.line(f"{output.yellow('UNKNOWN')}  {facts} that could not be told, and that do not count as equal")
         _groups(output, drift.unknown)
     if drift.accepted:
         output.line(f"{output.yellow('ACCEPTED')}  {_counted(drift.accepted)}")
         _groups(output, drift.accepted)
-    for note in drift.notes:
-        output.line(f"{output.dim('note:')} {note}")
+    _notes(output, drift.notes)
+    for hint in drift.hints:
+        output.line(f"{output.dim('hint:')} {plain(hint)}")
+
+
+def _notes(output: Output, notes: tuple[str, ...]) -> None:
+    for note in notes[:MOST_SHOWN]:
+        output.line(f"{output.dim('note:')} {plain(note)}")
+    if len(notes) > MOST_SHOWN:
+        output.line(f"{output.dim('note:')} … and {len(notes) - MOST_SHOWN} more")
 
 
 def _counted(items: tuple[Difference, ...]) -> str:
@@ -80,11 +91,13 @@ def _groups(output: Output, items: tuple[Difference, ...]) -> None:
         group = [item for item in items if item.aspect == aspect]
         output.line(f"\n{output.bold(aspect)}")
         for item in group[:MOST_SHOWN]:
-            output.line(f"  {item.key}: pinned {_shown(item.pinned)}, observed {_shown(item.observed)}")
+            output.line(f"  {plain(item.key)}: pinned {_shown(item.pinned)}, observed {_shown(item.observed)}")
             if item.note:
-                output.line(f"    {item.note}")
-            for evidence in item.evidence:
+                output.line(f"    {plain(item.note)}")
+            for evidence in map(plain, item.evidence[:MOST_SHOWN]):
                 output.line(f"    {output.yellow(evidence) if evidence.endswith('suspect') else evidence}")
+            if len(item.evidence) > MOST_SHOWN:
+                output.line(f"    … and {len(item.evidence) - MOST_SHOWN} more lines; `--output json` has all")
         if len(group) > MOST_SHOWN:
             output.line(f"  … and {len(group) - MOST_SHOWN} more; `--output json` lists all")
     output.line()
@@ -94,7 +107,7 @@ def _shown(fact: Any) -> str:
     text = str(fact)
     if text.startswith("sha256:"):
         return text[:19] + "…"
-    return repr(text) if text == "" or text != text.strip() else text
+    return repr(text) if text == "" or text != text.strip() else plain(text)
 
 
 def lock_text(output: Output, outcome: LockOutcome) -> None:
@@ -102,7 +115,7 @@ def lock_text(output: Output, outcome: LockOutcome) -> None:
     for note in outcome.notes:
         output.note(note)
     for change in outcome.changes:
-        output.line(f"  {change}")
+        output.line(f"  {plain(change)}")
     output.line(f"{'wrote' if outcome.changed else 'unchanged:'} {outcome.path}")
 
 
@@ -125,17 +138,20 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
         why = (
             "the machine differs from the lock"
             if outcome.drift.differences
-            else "the lock demands what is unknown"
+            else "not all that is pinned can be told"
         )
-        output.note(f"nothing was started: {why}")
+        output.note(f"{'it was stopped again' if outcome.started else 'nothing was started'}: {why}")
+        first = (*outcome.drift.differences, *outcome.drift.unknown)[0]
+        output.note(f"a difference that is meant passes with: --accept '{first.name}' --reason TEXT")
         return
     if outcome.drift.accepted or outcome.drift.notes:
         for item in outcome.drift.accepted:
             output.line(f"{output.yellow('ACCEPTED')}  {item.name}: {item.note.removeprefix('accepted: ')}")
-        for note in outcome.drift.notes:
-            output.line(f"{output.dim('note:')} {note}")
+        _notes(output, outcome.drift.notes)
     state = "already up" if outcome.already else "up"
-    output.line(f"{output.green(state)}  {outcome.run.run}: no drift, generated {outcome.tokens} tokens")
+    tokens = "1 token" if outcome.tokens == 1 else f"{outcome.tokens} tokens"
+    drift = "no other drift" if outcome.drift.accepted else "no drift"
+    output.line(f"{output.green(state)}  {outcome.run.run}: {drift}, generated {tokens}")
     output.line(f"{outcome.url}")
 
 
@@ -162,7 +178,7 @@ def status_text(output: Output, statuses: list[Status]) -> None:
             status.state,
             status.run.url,
             "" if status.uptime_s is None else _duration(status.uptime_s),
-            status.detail,
+            plain(status.detail),
         )
         for status in statuses
     ]

@@ -5,14 +5,16 @@ The only module that prints. Must not know what results are: render.py turns the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from pinner.errors import ExitCode, PinnerError, UnknownFact
+from pinner.errors import ExitCode, OperationFailed, PinnerError, UnknownFact
 from pinner.host.progress import Advance, View
 
 ENVELOPE = 1
@@ -26,6 +28,9 @@ STATUS = {
 }
 # Between two lines about the same work where there is no terminal.
 NOW_AND_THEN_S = 10.0
+
+
+_COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 class Output(View):
@@ -46,17 +51,22 @@ class Output(View):
         self._out_colors = _has_colors(self._out)
         self._err_colors = _has_colors(self._err)
         self._has_status_line = False
+        self._is_unread = False
 
     def line(self, text: str = "") -> None:
         """A line of the result; nothing where the result is JSON."""
         if not self.as_json:
             self._clear()
-            print(_printable(text), file=self._out)
+            self._write(self._out, f"{text}\n")
 
-    def piece(self, text: str) -> None:
-        """A piece of a log, as it is."""
-        self._out.write(_printable(text))
-        self._out.flush()
+    def piece(self, text: str) -> bool:
+        """A piece of a log, as it is but for what would steer a terminal; False once nobody reads any more."""
+        if self._out.isatty():
+            text = "".join(
+                part if _COLOR.fullmatch(part) else plain(part, lines=True) for part in _COLOR.split(text)
+            )
+        self._write(self._out, text)
+        return not self._is_unread
 
     def say(self, text: str) -> None:
         """What is going on: one line that replaces itself on a terminal, plain lines elsewhere."""
@@ -64,7 +74,7 @@ class Output(View):
         if self._is_live:
             self._draw(text)
         else:
-            print(_printable(text), file=self._err, flush=True)
+            self._write(self._err, f"{plain(text)}\n")
 
     def status(self, text: str) -> None:
         """A passing state of what `say` has told; off a terminal, a line now and then."""
@@ -72,13 +82,12 @@ class Output(View):
             self._draw(f"{self._what}: {text}" if self._what else text)
         elif time.monotonic() - self._told > NOW_AND_THEN_S:
             self._told = time.monotonic()
-            print(_printable(f"  {text}"), file=self._err, flush=True)
+            self._write(self._err, f"  {plain(text)}\n")
 
     def _draw(self, text: str) -> None:
         elapsed = time.monotonic() - self._began
-        shown = f"{elapsed:5.1f} s  {text.splitlines()[0]}"[: (self.columns or 80) - 1]
-        self._err.write(f"\r\x1b[K{self._paint(shown, '2', err=True)}")
-        self._err.flush()
+        shown = f"{elapsed:5.1f} s  {plain(text)}"[: (self.columns or 80) - 1]
+        self._write(self._err, f"\r\x1b[K{self._paint(shown, '2', err=True)}")
         self._has_status_line = True
 
     def transfer(self, what: str, total_bytes: int) -> Advance:
@@ -100,20 +109,20 @@ class Output(View):
     def raw(self, data: bytes) -> None:
         """What uv has drawn for a terminal, as it is."""
         self._clear()
-        self._err.flush()
-        os.write(self._err.fileno(), data)
+        with contextlib.suppress(OSError):
+            os.write(self._err.fileno(), data)
 
     def note(self, text: str) -> None:
         """Something worth knowing that is no result, and that must not vanish from a terminal."""
         self._clear()
-        print(_printable(f"{self._paint('note:', '33', err=True)} {text}"), file=self._err)
+        self._write(self._err, f"{self._paint('note:', '33', err=True)} {plain(text)}\n")
 
     def error(self, error: PinnerError) -> None:
         """An error and, after a blank line, what to do about it."""
         self._clear()
-        print(_printable(f"{self._paint('error:', '31;1', err=True)} {error.message}"), file=self._err)
+        self._write(self._err, f"{self._paint('error:', '31;1', err=True)} {plain(error.message, lines=True)}\n")
         if error.hint:
-            print(_printable(f"\n{self._paint('hint:', '36', err=True)} {error.hint}"), file=self._err)
+            self._write(self._err, f"\n{self._paint('hint:', '36', err=True)} {plain(error.hint, lines=True)}\n")
 
     def envelope(
         self, code: ExitCode, data: Mapping[str, Any], errors: Iterable[PinnerError] = (), status: str = ""
@@ -135,8 +144,8 @@ class Output(View):
                 {"code": type(error).__name__, "message": error.message, "hint": error.hint} for error in errors
             ],
         }
-        text = json.dumps(message, indent=2, ensure_ascii=False, default=str)
-        print(_printable(text), file=self._out)
+        # ASCII, so that no encoding of the terminal and no byte of a file name makes it anything but JSON.
+        self._write(self._out, json.dumps(_text_only(message), indent=2, ensure_ascii=True) + "\n")
 
     def bold(self, text: str) -> str:
         return self._paint(text, "1")
@@ -158,9 +167,22 @@ class Output(View):
 
     def _clear(self) -> None:
         if self._has_status_line:
-            self._err.write("\r\x1b[K")
-            self._err.flush()
+            self._write(self._err, "\r\x1b[K")
             self._has_status_line = False
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        """Write and flush. A reader that has gone is no error; a disk that is full is."""
+        if stream is self._out and self._is_unread:
+            return
+        try:
+            stream.write(_encodable(text, stream))
+            stream.flush()
+        except BrokenPipeError:
+            self._is_unread = self._is_unread or stream is self._out
+            _silence(stream)
+        except OSError as error:
+            _silence(stream)
+            raise OperationFailed(f"cannot write the answer: {error.strerror}") from None
 
 
 def _bar(what: str, done: int, total: int, seconds: float) -> str:
@@ -174,6 +196,40 @@ def _has_colors(stream: TextIO) -> bool:
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def _printable(text: str) -> str:
-    """File names and variables may hold bytes that are no text, which a terminal must not choke on."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+def plain(text: str, *, lines: bool = False) -> str:
+    """Text from elsewhere that cannot steer a terminal: control characters and stray bytes are escaped.
+
+    Names of files, variables and log lines may hold anything. `lines` lets line breaks stand.
+    """
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    kept = "\n\t" if lines else ""
+    return "".join(one if one in kept or one.isprintable() else _escaped(one) for one in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _text_only(value: Any) -> Any:
+    """A value for JSON in which every string is text."""
+    if isinstance(value, dict):
+        return {str(_text_only(key)): _text_only(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_text_only(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    data = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return data.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _silence(stream: TextIO) -> None:
+    """Let nothing more be written to a stream, also not by the interpreter when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)

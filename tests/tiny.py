@@ -59,8 +59,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    def drip(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        while True:
+            self.wfile.write(b" ")
+            self.wfile.flush()
+            time.sleep(0.3)
+
     def do_GET(self):
-        if self.path == "/health_generate" and "no-health-generate" in STUB:
+        if "drip-health" in STUB:
+            self.drip()
+        elif self.path == "/health_generate" and "no-health-generate" in STUB:
             self.answer(404, {})
         elif self.path.startswith("/health"):
             self.answer(503 if "unhealthy" in STUB else 200, {})
@@ -75,6 +86,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if "hang" in STUB:
             time.sleep(3600)
+        elif "drip" in STUB:
+            self.drip()
+        elif "die" in STUB:
+            os._exit(7)
+        elif "null" in STUB:
+            self.answer(200, {"text": None})
+        elif "boolean" in STUB:
+            self.answer(200, {"text": "", "meta_info": {"completion_tokens": True}})
         elif "empty" in STUB:
             self.answer(200, {"text": "", "meta_info": {"completion_tokens": 0}})
         elif "error" in STUB:
@@ -87,6 +106,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 SLEEP = "import sys, time; time.sleep(float(sys.argv[1]))"
+if "shout" in STUB:
+    print("\x1b[2J\x1b]0;title\x07")
+    raise SystemExit(1)
 if "crash" in STUB:
     print("loading", "secret is", os.environ.get("TOKEN"))
     raise SystemExit("cannot load the model")

@@ -15,10 +15,13 @@ from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
 from pinner.model.facts import Difference, Drift, Observation, Override, Unknown, accept
 from pinner.model.lock import Lock
-from pinner.probes import PROBES, draft
+from pinner.probes import PROBES, draft, source
 from pinner.probes.base import Probe, Scene, Workspace
 
 NOT_MATERIALIZED = "nothing is materialized to look at"
+
+# The aspects whose bytes `materialize` makes.
+BUILT_ASPECTS = ("source", "python")
 
 
 def scene_for(deployment: Deployment, lock: Lock, home: Home, *, deep: bool = False) -> Scene:
@@ -39,8 +42,27 @@ def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
     mismatch = draft.problems(scene)
     if mismatch:
         raise ManifestError("draft and target do not fit: " + "; ".join(mismatch))
-    answers = [_ask(name, probe, scene) for name, probe in PROBES.items()]
-    return accept(joined(answers), overrides)
+    if scene.workspace is not None or not needs_workspace(source.NAME, scene.lock):
+        # Put first and answered last: an interpreter starts while the other probes look at files.
+        scene = msgspec.structs.replace(scene, asked=source.ask(scene))
+    answers = {name: _ask(name, probe, scene) for name, probe in reversed(PROBES.items())}
+    drift = joined([answers[name] for name in PROBES])
+    return accept(msgspec.structs.replace(drift, hints=_hints(scene, drift)), overrides)
+
+
+def built_differences(lock: Lock, drift: Drift) -> list[Difference]:
+    """Differences in what `materialize` builds; a checkout or environment in place is the user's."""
+    built = {aspect for aspect in BUILT_ASPECTS if needs_workspace(aspect, lock)}
+    return [item for item in drift.differences if item.aspect in built]
+
+
+def _hints(scene: Scene, drift: Drift) -> tuple[str, ...]:
+    """What puts right what pinner itself has built, or not built yet."""
+    if scene.workspace is None:
+        return ("`pinner materialize` builds what is not there yet",) if drift.unknown else ()
+    if built_differences(scene.lock, drift):
+        return (f"`pinner materialize --rebuild` makes {scene.workspace.root} anew",)
+    return ()
 
 
 def exit_code(drift: Drift) -> ExitCode:
@@ -57,6 +79,7 @@ def joined(parts: list[Drift]) -> Drift:
         unknown=tuple(item for part in parts for item in part.unknown),
         accepted=tuple(item for part in parts for item in part.accepted),
         notes=tuple(note for part in parts for note in part.notes),
+        hints=tuple(hint for part in parts for hint in part.hints),
         how={aspect: how for part in parts for aspect, how in part.how.items()},
     )
 

@@ -18,24 +18,29 @@ import msgspec
 from pinner.deploy import check as checking
 from pinner.deploy.environment import argv_here, launch_environment, not_passed_on, working_directory
 from pinner.deploy.live import check_live
-from pinner.deploy.load import Deployment, data_digest, load_lock
+from pinner.deploy.load import Deployment
+from pinner.deploy.locks import load_lock
 from pinner.deploy.materialize import materialize
 from pinner.deploy.port import listens, refuse_busy_port, refuse_foreign_listener
 from pinner.deploy.resolve import LockOutcome
 from pinner.deploy.resolve import lock as make_lock
 from pinner.deploy.running import (
     SWEEP_S,
+    Ending,
     Run,
     leftovers,
     live_run,
     log_tail,
     run_directory,
     url_of,
+    write_ending,
     write_run,
 )
+from pinner.deploy.tomlfile import data_digest
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import Engine, engine_for
-from pinner.errors import Busy, LaunchFailed, OperationFailed
+from pinner.engines.base import Health
+from pinner.errors import Busy, LaunchFailed, OperationFailed, PinnerError
 from pinner.host import runs
 from pinner.host.files import exclusive
 from pinner.host.home import Home
@@ -47,6 +52,9 @@ from pinner.probes.base import Scene, Workspace
 Say = Callable[[str], None]
 
 POLL_S = 0.02
+# SGLang's /health generates a token, which takes a second or more while it warms up.
+HEALTH_S = 20.0
+TELL_EVERY_S = 10.0
 TAIL_LINES = 25
 
 
@@ -61,12 +69,14 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 class UpOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """A server that generates, or the drift because of which it was refused.
 
-    `run` is None if it was refused; `already` if it was up before. `tokens` is what the proving generation gave.
+    `run` is None if it was refused; `started` if that was after the launch, and it was stopped again; `already` if
+    it was up before. `tokens` is what the proving generation gave.
     """
 
     url: str | None
     run: Run | None
     already: bool = False
+    started: bool = False
     tokens: int = 0
     drift: Drift
     locked: LockOutcome | None = None
@@ -166,15 +176,16 @@ def _launch(
         say("checking the live processes")
         live = accept(check_live(run, scene, home), options.overrides)
     except BaseException as error:
-        _stop_quietly(directory, lock.serve.stop_timeout_s, force=isinstance(error, KeyboardInterrupt))
+        reason = error.message if isinstance(error, PinnerError) else "interrupted"
+        _stop_quietly(directory, lock, reason, force=isinstance(error, KeyboardInterrupt))
         if isinstance(error, LaunchFailed):
             raise _with_last_lines(error, directory, lock, env) from None
         raise
     drift = checking.joined([drift, live])
     if not drift.is_clean:
         say("stopping it again")
-        _stop_quietly(directory, lock.serve.stop_timeout_s)
-        return UpOutcome(url=None, run=None, drift=drift)
+        _stop_quietly(directory, lock, "its live processes differ from the lock")
+        return UpOutcome(url=None, run=None, started=True, drift=drift)
     return UpOutcome(url=run.url, run=run, tokens=tokens, drift=drift)
 
 
@@ -183,29 +194,44 @@ def _wait_until_it_generates(run: Run, directory: Path, engine: Engine, lock: Lo
     deadline = time.monotonic() + lock.serve.start_timeout_s
     told = time.monotonic()
     http = Http()
-    while not (listens(lock.serve.host, lock.serve.port) and engine.health(http, run.url).is_up):
+    health = Health(False, detail="nothing listens")
+    while not health.is_up:
+        left = deadline - time.monotonic()
         if not runs.is_alive(directory):
             raise LaunchFailed(_ended(directory))
-        if time.monotonic() > deadline:
+        if left <= 0:
             raise LaunchFailed(
-                f"not healthy after {lock.serve.start_timeout_s:g} s",
+                f"not healthy after {lock.serve.start_timeout_s:g} s ({health.detail})",
                 hint="serve.start-timeout-s sets how long to wait",
             )
-        if time.monotonic() - told > 10:
+        if time.monotonic() - told > TELL_EVERY_S:
             told = time.monotonic()
             last = log_tail(directory, 1)
             say(f"still starting: {last[0][:160] if last else 'it has printed nothing yet'}")
-        time.sleep(POLL_S)
+        if listens(lock.serve.host, lock.serve.port):
+            health = engine.health(http, run.url, timeout_s=max(POLL_S, min(left, HEALTH_S)))
+        if not health.is_up:
+            time.sleep(POLL_S)
     refuse_foreign_listener(run.run, directory, lock.serve.port)
     try:
         tokens = engine.generate(http, run.url, timeout_s=lock.serve.generate_timeout_s)
     except HttpFailed as error:
-        if not runs.is_alive(directory):
+        if _has_ended(directory):
             raise LaunchFailed(_ended(directory)) from None
         raise LaunchFailed(f"healthy but does not generate: {error}") from None
     if tokens < 1:
         raise LaunchFailed("healthy but does not generate: an answer came with no tokens in it")
     return tokens
+
+
+def _has_ended(directory: Path) -> bool:
+    """Whether the engine is gone; its supervisor needs a moment to notice and to sweep."""
+    deadline = time.monotonic() + 1.0
+    while runs.is_alive(directory):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def _ended(directory: Path) -> str:
@@ -219,10 +245,12 @@ def _ended(directory: Path) -> str:
     return "the engine ended while starting"
 
 
-def _stop_quietly(directory: Path, stop_timeout_s: float, *, force: bool = False) -> None:
+def _stop_quietly(directory: Path, lock: Lock, reason: str, *, force: bool = False) -> None:
     """Stop what this call started; the error that led here is the one to tell."""
+    if runs.is_alive(directory):
+        write_ending(directory, Ending(by="up", reason=reason))
     with contextlib.suppress(OperationFailed):
-        runs.stop(directory, timeout_s=stop_timeout_s + SWEEP_S, force=force)
+        runs.stop(directory, timeout_s=lock.serve.stop_timeout_s + SWEEP_S, force=force)
 
 
 def _with_last_lines(error: LaunchFailed, directory: Path, lock: Lock, env: Mapping[str, str]) -> LaunchFailed:

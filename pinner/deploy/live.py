@@ -11,11 +11,11 @@ import msgspec
 
 from pinner.deploy import check as checking
 from pinner.deploy.environment import argv_here, launch_environment
-from pinner.deploy.load import Deployment, data_digest
+from pinner.deploy.load import Deployment
 from pinner.deploy.running import Run, live_run, run_directory
+from pinner.deploy.tomlfile import data_digest
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import engine_for
-from pinner.errors import OperationFailed
 from pinner.host import procfs, runs
 from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
@@ -46,11 +46,13 @@ def check_live(run: Run, scene: Scene, home: Home) -> Drift:
     processes = sorted(everyone, key=lambda process: (process.pid != main, process.pid))
     if not processes or processes[0].pid != main:
         return checking.unknown_aspect("run", "its main process is gone")
+    if scene.workspace is None:
+        return checking.unknown_aspect("run", f"the workspace that {run.run} runs from is gone")
     live = LiveScene(
         scene=scene,
         processes=processes,
-        argv=argv_here(scene.lock, _workspace(scene), scene.directory),
-        env=_launched_environment(scene, processes[0]),
+        argv=argv_here(scene.lock, scene.workspace, scene.directory),
+        env=_launched_environment(scene, scene.workspace, processes[0]),
         environ=_environ,
         account=_account(run),
     )
@@ -68,13 +70,7 @@ def check_live(run: Run, scene: Scene, home: Home) -> Drift:
     return checking.joined(parts)
 
 
-def _workspace(scene: Scene) -> Workspace:
-    if scene.workspace is None:
-        raise OperationFailed("the workspace of the running server is gone")
-    return scene.workspace
-
-
-def _launched_environment(scene: Scene, main: procfs.ProcessInfo) -> dict[str, str]:
+def _launched_environment(scene: Scene, workspace: Workspace, main: procfs.ProcessInfo) -> dict[str, str]:
     """What the main process was given. Values that were passed through are read from it: they are kept nowhere."""
     seen = procfs.environ(main.pid)
     pin = scene.lock.env
@@ -82,7 +78,7 @@ def _launched_environment(scene: Scene, main: procfs.ProcessInfo) -> dict[str, s
     passed = {name: given[name] for name in (*pin.secret, *pin.site) if name in given}
     marker = {runs.RUN_MARKER: given[runs.RUN_MARKER]} if runs.RUN_MARKER in given else {}
     caller = dict.fromkeys((*pin.secret.values(), *pin.site.values()), "")
-    fixed = launch_environment(_workspace(scene), pin, caller, in_place=is_in_place(scene.lock))
+    fixed = launch_environment(workspace, pin, caller, in_place=is_in_place(scene.lock))
     return {**fixed, **passed, **marker}
 
 
@@ -91,8 +87,8 @@ def _environ(pid: int) -> dict[str, str] | procfs.Unreadable | None:
     return None if isinstance(seen, procfs.Unreadable) and seen.gone else seen
 
 
-def _account(run: Run) -> Mapping[str, object]:
+def _account(run: Run) -> Mapping[str, object] | None:
     try:
         return engine_for(run.kind).account(Http(), run.url)
     except HttpFailed:
-        return {}
+        return None

@@ -14,24 +14,22 @@ from pathlib import Path
 
 import msgspec
 
-from pinner.deploy.check import check, scene_for, with_workspace
+from pinner.deploy.check import built_differences, check, scene_for, with_workspace
 from pinner.deploy.load import Deployment
+from pinner.deploy.running import all_runs, run_directory
 from pinner.deploy.workspace import LAYOUT, Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
-from pinner.errors import CommandFailed, OperationFailed
-from pinner.host import bytecode
+from pinner.errors import Busy, CommandFailed, OperationFailed
+from pinner.host import bytecode, runs
 from pinner.host.files import exclusive, make_read_only, remove_tree, write_atomic
 from pinner.host.home import Home
 from pinner.host.uv import Uv, site_index
 from pinner.model import pylock as pylock_format
-from pinner.model.facts import Difference, Drift
+from pinner.model.facts import Drift
 from pinner.model.lock import Lock
 from pinner.probes import python_env, source
 from pinner.probes.base import Workspace
 
 Say = Callable[[str], None]
-
-# The aspects whose bytes this module makes; the others belong to the user and are `check`'s to judge.
-BUILT_ASPECTS = ("source", "python")
 
 
 class Materialized(msgspec.Struct, frozen=True):
@@ -41,17 +39,23 @@ class Materialized(msgspec.Struct, frozen=True):
     drift: Drift | None
 
 
-def materialize(deployment: Deployment, lock: Lock, home: Home, *, say: Say = lambda _line: None) -> Materialized:
-    """Build the workspace of a lock, or find it. Two callers at once build it once. Raises OperationFailed."""
-    found = find_workspace(lock, deployment.directory, home)
+def materialize(
+    deployment: Deployment, lock: Lock, home: Home, *, rebuild: bool = False, say: Say = lambda _line: None
+) -> Materialized:
+    """Build the workspace of a lock, or find it. Two callers at once build it once.
+
+    `rebuild` makes it anew, whatever is there. Raises OperationFailed, and Busy if a server runs from it.
+    """
+    found = None if rebuild else find_workspace(lock, deployment.directory, home)
     if found is not None:
         return Materialized(found, None)
     workspace = workspace_paths(lock, deployment.directory, home)
     guard = home.workspaces / f".{workspace.root.name}.lock"
     waiting = "building the same workspace"
     with exclusive(guard, what=waiting, on_wait=lambda: say(f"waiting for another pinner that is {waiting}")):
-        if read_seal(workspace) is not None:
+        if not rebuild and read_seal(workspace) is not None:
             return Materialized(workspace, None)
+        _refuse_in_use(workspace, home)
         try:
             drift = _build_anew_if_damaged(deployment, lock, home, workspace, say)
         except OSError as error:
@@ -69,6 +73,19 @@ def _build_anew_if_damaged(
         say("a cached package is damaged; fetching it again")
         Uv(home).forget_cache()
         return _build(deployment, lock, home, workspace, say)
+
+
+def verified(deployment: Deployment, lock: Lock, home: Home) -> Drift:
+    """What differs in a workspace that was there already, by the probes of `check`; nothing else is judged."""
+    drift = check(scene_for(deployment, lock, home))
+    return Drift(differences=tuple(built_differences(lock, drift)), hints=drift.hints)
+
+
+def _refuse_in_use(workspace: Workspace, home: Home) -> None:
+    for run in all_runs(home):
+        uses = any(word.startswith(f"{workspace.root}/") for word in run.argv)
+        if uses and runs.is_alive(run_directory(home, run.run)):
+            raise Busy(f"{run.run} runs from {workspace.root}", hint=f"`pinner down {run.run}` first")
 
 
 def _build(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, say: Say) -> Drift:
@@ -202,20 +219,9 @@ def _seal(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, 
     write_atomic(pending, text)
     looked_at = with_workspace(scene, msgspec.structs.replace(workspace, seal=pending))
     drift = check(looked_at)
-    wrong = _own_differences(lock, drift.differences)
+    wrong = built_differences(lock, drift)
     if wrong:
         lines = "\n  ".join(f"{item.name}: pinned {item.pinned}, built {item.observed}" for item in wrong[:20])
         raise OperationFailed(f"what was built is not what the lock says:\n  {lines}")
     pending.rename(workspace.seal)
     return drift
-
-
-def _own_differences(lock: Lock, differences: tuple[Difference, ...]) -> list[Difference]:
-    """Differences in what was built here; a checkout or environment in place is the user's."""
-    return [
-        item
-        for item in differences
-        if item.aspect in BUILT_ASPECTS
-        and not (item.aspect == "source" and lock.engine.source.type == "path")
-        and not (item.aspect == "python" and lock.python.path is not None)
-    ]

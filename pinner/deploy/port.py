@@ -59,6 +59,10 @@ def _by_whom(port: int) -> str:
         for listener in procfs.listeners(port):
             process = procfs.process(listener.pid) if listener.pid else None
             if process is not None:
+                environment = procfs.environ(process.pid)
+                run = environment.get(runs.RUN_MARKER) if isinstance(environment, dict) else None
+                if run:
+                    return f" by {run}, which pinner runs (pid {process.pid})"
                 return f" by pid {process.pid} ({process.title[:80]})"
     return ""
 

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from packaging.utils import canonicalize_name
 
-from pinner.deploy.load import Deployment, bytes_digest, load_lock, read_lock, stale_reason
+from pinner.deploy.load import Deployment
 from pinner.deploy.lockfile import changes, render_lock, render_pylock
-from pinner.errors import CommandFailed, LockError, ManifestError, OperationFailed, PinnerError
+from pinner.deploy.locks import load_lock, read_lock, stale_reason
+from pinner.deploy.tomlfile import bytes_digest
+from pinner.errors import CommandFailed, LockError, ManifestError, OperationFailed, PinnerError, UsageError
 from pinner.host.digest import DigestMemory
 from pinner.host.files import exclusive, write_atomic
 from pinner.host.home import Home
@@ -76,6 +79,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
     model_pin, draft_pin = target.pin(wish), draft.pin(wish)
     say("resolving the Python environment")
     old_pylock = _read_pylock(deployment.pylock_path)
+    _refuse_unknown_name(upgrade, old_pylock)
     python_pin, pylock_text, pylock_data = _python(deployment, wish, (source_pin, patches), upgrade, old_pylock)
     result = Lock(
         version=FORMAT,
@@ -103,6 +107,14 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
         changes=tuple(changes(previous, result, packages)),
         notes=tuple(notes),
     )
+
+
+def _refuse_unknown_name(upgrade: bool | str, old_pylock: dict[str, Any] | None) -> None:
+    if isinstance(upgrade, bool) or upgrade == "engine":
+        return
+    if canonicalize_name(upgrade) not in pylock_format.versions(old_pylock or {}):
+        hint = "`--upgrade engine` re-reads the branch or tag of the source"
+        raise UsageError(f"--upgrade {upgrade}: the lock has no package of that name", hint=hint)
 
 
 def is_current(deployment: Deployment) -> str | None:
@@ -169,7 +181,13 @@ def _python(
         raise ManifestError(f"{deployment.path}: python.version: is missing")
     site = site_index(wish.home)
     uv = Uv(wish.home, site=site, indexes=python.indexes)
-    _, patch_level = uv.find_python(python.version)
+    try:
+        _, patch_level = uv.find_python(python.version)
+    except CommandFailed as error:
+        said = error.stderr.strip()
+        raise OperationFailed(
+            f"{deployment.path}: python.version: no Python {python.version} here, and uv can fetch none:\n{said}"
+        ) from None
     previous = wish.previous.python if wish.previous else None
     if previous and previous.version == python.version and upgrade is not True:
         patch_level = previous.patch_level
@@ -228,6 +246,8 @@ def _resolution_error(deployment: Deployment, error: CommandFailed) -> PinnerErr
     hint = None
     if "--no-build" in text or "Building source distributions is disabled" in text:
         hint = "pinner runs no code of a package while locking: it must have a wheel, or static metadata"
+    if "extra" in text and "not found" in text:
+        return ManifestError(f"{deployment.path}: python.extras: the engine's project has no such extra:\n{text}")
     if "No solution found" in text or "Failed to parse" in text or "Couldn't parse requirement" in text:
         return ManifestError(f"{deployment.path}: python: the requirements cannot be met:\n{text}", hint=hint)
     return OperationFailed(f"resolving the Python environment failed:\n{text}", hint=hint)

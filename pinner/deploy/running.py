@@ -5,6 +5,7 @@ Owns run.json, what pinner keeps of a launch (no values of variables). Signals g
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from pinner.deploy.port import reachable_host
 from pinner.engines import engine_for
 from pinner.errors import OperationFailed, PinnerError, UsageError
 from pinner.host import runs
+from pinner.host.files import write_atomic
 from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
 from pinner.model.facts import Override
@@ -26,6 +28,7 @@ from pinner.model.manifest import Manifest
 SERVER_LOG = "server.log"
 # Seconds that `status` gives a server to generate a few tokens.
 STATUS_GENERATE_S = 15.0
+STATUS_HEALTH_S = 5.0
 # Beyond the engine's own time to stop, the supervisor needs a moment to sweep what is left.
 SWEEP_S = 15.0
 
@@ -48,6 +51,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     started: float = 0.0
 
 
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """Why pinner ended a run: `by` is the verb, `reason` what the user was told."""
+
+    by: Literal["down", "up"]
+    reason: str = ""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is doing. `generates` is None where it was not asked, since nothing runs."""
 
@@ -57,6 +67,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     uptime_s: float | None
     generates: bool | None
     detail: str
+    ending: Ending | None = None
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended because pinner was asked to, or refused it; what ended by itself has crashed."""
+        return self.state in ("exited", "failed") and self.ending is not None
 
     @property
     def is_serving(self) -> bool:
@@ -153,8 +169,8 @@ def status(run: Run, home: Home) -> Status:
         return _status(run, "lost", detail=f"its supervisor was killed; still alive: {names}")
     if not alive:
         ended: Literal["exited", "failed"] = "failed" if state.status == "failed" else "exited"
-        detail = state.error or ("stopped" if state.exit_code is None else f"exit code {state.exit_code}")
-        return _status(run, ended, detail=detail)
+        ending = read_ending(directory)
+        return _status(run, ended, detail=_how_it_ended(state, ending), ending=ending)
     pid = state.server.pid if state.server else None
     uptime_s = max(0.0, time.time() - state.started)
     generates, detail = _generates(run)
@@ -162,15 +178,63 @@ def status(run: Run, home: Home) -> Status:
     return Status(run=run, state=up, pid=pid, uptime_s=uptime_s, generates=generates, detail=detail)
 
 
-def _status(run: Run, state: Literal["exited", "failed", "lost", "elsewhere"], *, detail: str) -> Status:
-    return Status(run=run, state=state, pid=None, uptime_s=None, generates=None, detail=detail)
+def _status(
+    run: Run,
+    state: Literal["exited", "failed", "lost", "elsewhere"],
+    *,
+    detail: str,
+    ending: Ending | None = None,
+) -> Status:
+    return Status(run=run, state=state, pid=None, uptime_s=None, generates=None, detail=detail, ending=ending)
+
+
+def _how_it_ended(state: runs.RunState, ending: Ending | None) -> str:
+    if ending is not None:
+        return ending.reason or f"stopped by `{ending.by}`"
+    if state.error:
+        return state.error
+    if state.exit_code is None:
+        return "ended, and nobody saw how"
+    return (
+        f"killed by signal {-state.exit_code}"
+        if state.exit_code < 0
+        else f"ended with exit code {state.exit_code}"
+    )
+
+
+def write_ending(directory: Path, ending: Ending) -> None:
+    """Keep why a run is ended; before it is, so that no moment looks like a crash."""
+    with contextlib.suppress(OSError):
+        write_atomic(directory / "ending.json", msgspec.json.encode(ending), mode=0o600)
+
+
+def read_ending(directory: Path) -> Ending | None:
+    """Why pinner ended a run; None if it did not."""
+    try:
+        return msgspec.json.decode((directory / "ending.json").read_bytes(), type=Ending)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def all_status(home: Home, *, ended: bool) -> list[Status]:
+    """What every run is doing, newest first; without `ended` those that are up or whose last end was a crash."""
+    found = []
+    seen: set[str] = set()
+    for run in all_runs(home):
+        is_newest = run.deployment not in seen
+        seen.add(run.deployment)
+        one = status(run, home)
+        if ended or one.state not in ("exited", "failed") or (is_newest and not one.was_stopped):
+            found.append(one)
+    return found
 
 
 def _generates(run: Run) -> tuple[bool, str]:
     """Whether a real generation returns tokens now; "" as detail means that the server does not listen yet."""
     engine = engine_for(run.kind)
     http = Http()
-    health = engine.health(http, run.url)
+    # SGLang's /health takes a second even when all is well: it generates a token.
+    health = engine.health(http, run.url, timeout_s=STATUS_HEALTH_S)
     if not health.is_up:
         return False, "" if health.is_starting else f"not healthy: {health.detail}"
     try:
@@ -182,7 +246,10 @@ def _generates(run: Run) -> tuple[bool, str]:
 
 def down(run: Run, home: Home, *, force: bool = False) -> Stopped:
     """Stop a run and everything it started; a second call finds nothing to do."""
-    result = runs.stop(run_directory(home, run.run), timeout_s=run.stop_timeout_s + SWEEP_S, force=force)
+    directory = run_directory(home, run.run)
+    if runs.is_alive(directory):
+        write_ending(directory, Ending(by="down"))
+    result = runs.stop(directory, timeout_s=run.stop_timeout_s + SWEEP_S, force=force)
     return Stopped(
         run=run.run,
         already=result.already,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pinner.deploy.load import data_digest
+from pinner.deploy.tomlfile import data_digest
 from pinner.host.home import Home
 from pinner.model.lock import Lock
 from pinner.probes.base import Workspace

@@ -39,7 +39,7 @@ class Engine(Protocol):
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""
 
-    def health(self, http: Http, url: str) -> Health:
+    def health(self, http: Http, url: str, *, timeout_s: float) -> Health:
         """What the server says of itself; only a generation proves anything."""
 
     def generate(self, http: Http, url: str, *, timeout_s: float) -> int:

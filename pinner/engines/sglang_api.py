@@ -33,9 +33,7 @@ FAMILIES: tuple[str, ...] = (
 )
 
 # Seconds for calls that a healthy server answers at once.
-QUICK_S = 10.0
-# SGLang's /health takes a second even when all is well: it generates a token.
-HEALTH_S = 5.0
+QUICK_S = 5.0
 
 
 def argv(module: str, manifest: Manifest) -> tuple[str, ...]:
@@ -71,10 +69,10 @@ def _flag(flag: str, value: Any) -> list[str]:
     return [f"--{flag}", *texts]
 
 
-def health(http: Http, url: str) -> Health:
+def health(http: Http, url: str, *, timeout_s: float) -> Health:
     """What /health says; a server that does not offer it may still be up, as only a generation can tell."""
     try:
-        status = http.get(f"{url}/health", timeout_s=HEALTH_S).status
+        status = http.get(f"{url}/health", timeout_s=timeout_s).status
     except HttpFailed as error:
         return Health(False, is_starting="refused" in str(error), detail=f"/health: {error}")
     if status == 503:
@@ -93,9 +91,10 @@ def generate(http: Http, url: str, *, timeout_s: float) -> int:
         raise HttpFailed(f"/generate answered: {_message(answer.body)}")
     meta = reply.get("meta_info")
     counted = meta.get("completion_tokens") if isinstance(meta, dict) else None
-    if isinstance(counted, int):
+    if isinstance(counted, int) and not isinstance(counted, bool):
         return counted
-    return len(str(reply.get("text", "")).split())
+    text = reply.get("text")
+    return len(text.split()) if isinstance(text, str) else 0
 
 
 def account(http: Http, url: str) -> Mapping[str, Any]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from pinner.errors import UsageError
+
 
 class Home(msgspec.Struct, frozen=True):
     """The state directory; the properties name what lies in it, without making it."""
@@ -56,7 +58,13 @@ def home(environ: dict[str, str] | None = None) -> Home:
     """The state directory that $PINNER_HOME names, or the platform's default."""
     given = (os.environ if environ is None else environ).get("PINNER_HOME")
     if given:
-        return Home(Path(given).expanduser().absolute())
+        root = Path(given).expanduser()
+        if not root.is_absolute():
+            raise UsageError(
+                f"PINNER_HOME is {given!r}, which means another place in every directory",
+                hint="make it an absolute path",
+            )
+        return Home(root)
     import platformdirs  # noqa: PLC0415  # only where the default is wanted
 
     return Home(platformdirs.user_data_path("pinner", appauthor=False))

@@ -6,10 +6,15 @@ of their own.
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
+# Beyond the deadline that the exchange itself keeps, so that its own words are told where they can be.
+_GRACE_S = 0.25
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -46,14 +51,29 @@ class Http:
         return self._call("POST", url, body, timeout_s)
 
     def _call(self, method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Answer:
+        """One call under one deadline; requests' own timeout begins anew with every byte that comes."""
+        results: queue.SimpleQueue[Answer | HttpFailed] = queue.SimpleQueue()
+        work = threading.Thread(
+            target=lambda: results.put(self._exchange(method, url, body, timeout_s)), daemon=True, name="http"
+        )
+        work.start()
         try:
-            response = self._session.request(
-                method, url, json=body, timeout=timeout_s, allow_redirects=False, stream=False
-            )
+            result = results.get(timeout=timeout_s + _GRACE_S)
+        except queue.Empty:
+            result = HttpFailed(f"no whole answer within {timeout_s:g} s", timed_out=True)
+        if isinstance(result, HttpFailed):
+            raise result
+        return result
+
+    def _exchange(
+        self, method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float
+    ) -> Answer | HttpFailed:
+        try:
+            response = self._session.request(method, url, json=body, timeout=timeout_s, allow_redirects=False)
         except self._errors.Timeout:
-            raise HttpFailed(f"no answer within {timeout_s:g} s", timed_out=True) from None
+            return HttpFailed(f"no answer within {timeout_s:g} s", timed_out=True)
         except self._errors.RequestException as error:
-            raise HttpFailed(_short(error)) from None
+            return HttpFailed(_short(error))
         try:
             parsed = response.json()
         except ValueError:

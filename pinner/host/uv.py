@@ -130,8 +130,9 @@ class Uv:
         # No project and no environment that happens to lie around the caller may choose it.
         argv = ["python", "find", "--system", "--no-project", version]
         path = self._run(argv, cwd=Path("/")).strip()
-        full = self._run([*argv, "--show-version"], cwd=Path("/")).strip()
-        return Path(path), full
+        # Asking uv a second time would search a second time.
+        ask = (path, "-I", "-S", "-c", "import platform; print(platform.python_version())")
+        return Path(path), process.run(ask, env={"LANG": "C.UTF-8"}).stdout.decode().strip()
 
     def create_environment(self, path: Path, *, python: str) -> None:
         """A virtual environment at `path` that may be renamed afterwards."""
@@ -144,7 +145,11 @@ class Uv:
         argv += ["--allow-empty-requirements", "--index-strategy", "unsafe-best-match"]
         if exclude_newer:
             argv += ["--exclude-newer", exclude_newer]
-        self._run(argv, cwd=requirements.parent, watch=_watch(current()))
+        try:
+            # With find-links uv asks the index for every package, also where the cache holds all that is pinned.
+            self._run([*argv, "--offline"], cwd=requirements.parent)
+        except CommandFailed:
+            self._run(argv, cwd=requirements.parent, watch=_watch(current()))
 
     def build_wheel(
         self, project: Path, output: Path, *, python: str, exclude_newer: str | None, version: str

@@ -98,12 +98,13 @@ class Override(msgspec.Struct, frozen=True):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a check: what differs, what could not be told, what was accepted."""
+    """The answer of a check: what differs, what could not be told, what was accepted; hints say what to do."""
 
     differences: tuple[Difference, ...] = ()
     unknown: tuple[Difference, ...] = ()
     accepted: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     how: dict[str, str] = {}
 
     @property
@@ -161,7 +162,8 @@ def compare_facts(
 def accept(drift: Drift, overrides: tuple[Override, ...]) -> Drift:
     """Move the differences that `overrides` name to `accepted`, each with the reason in its note.
 
-    Unknowns can be accepted too: the user then answers for what pinner could not tell.
+    Unknowns can be accepted too: the user then answers for what pinner could not tell. An override that names
+    nothing stays without effect.
     """
     reasons = {override.key: override.reason for override in overrides}
 
@@ -176,9 +178,13 @@ def accept(drift: Drift, overrides: tuple[Override, ...]) -> Drift:
 
     differences, moved_differences = split(drift.differences)
     unknown, moved_unknown = split(drift.unknown)
+    accepted = (*drift.accepted, *moved_differences, *moved_unknown)
     return msgspec.structs.replace(
-        drift,
-        differences=tuple(differences),
-        unknown=tuple(unknown),
-        accepted=(*drift.accepted, *moved_differences, *moved_unknown),
+        drift, differences=tuple(differences), unknown=tuple(unknown), accepted=accepted
     )
+
+
+def unmatched(drift: Drift, overrides: tuple[Override, ...]) -> tuple[str, ...]:
+    """Keys of overrides that accepted nothing: misspelt, or no longer needed."""
+    accepted = {item.name for item in drift.accepted}
+    return tuple(override.key for override in overrides if override.key not in accepted)

@@ -6,6 +6,7 @@ files: pinner/deploy/load.py does, and adds file, line and nearest key to what i
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from typing import Annotated, Any
@@ -16,13 +17,17 @@ from msgspec import Meta
 FORMAT = 1
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
-FLAG_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
+FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
+# Arguments stand in the lock, and everybody on the machine can read them.
+SECRET_FLAG = re.compile(r"(.*-)?(api-key|password|secret|token)\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 # Arguments that have a home of their own in the manifest, with the key that sets them.
 OWNED_ARGS = {
     "model": "model.path",
     "model-path": "model.path",
+    "revision": "model.path",
+    "speculative-draft-model-revision": "draft.path",
     "tokenizer-path": "model.path",
     "host": "serve.host",
     "port": "serve.port",
@@ -73,7 +78,7 @@ class Engine(Section, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(pattern=NAME_PATTERN)]
     source: Source
     patches: tuple[Text, ...] = ()
-    args: dict[Annotated[str, Meta(pattern=FLAG_PATTERN)], bool | int | float | str | list[int | float | str]] = {}
+    args: dict[str, bool | int | float | str | list[int | float | str]] = {}
     hot_paths: tuple[Text, ...] = ()
 
 
@@ -155,6 +160,7 @@ def problems(manifest: Manifest) -> list[tuple[str, str]]:
         *_python_problems(manifest.python, manifest.engine.source),
         *_draft_problems(manifest.draft),
         *_env_problems(manifest.env),
+        *_serve_problems(manifest.serve),
         *_text_problems(manifest),
     ]
 
@@ -198,8 +204,17 @@ def is_inside(relative: str) -> bool:
 def _args_problems(args: dict[str, Any]) -> list[tuple[str, str]]:
     found_problems = []
     for flag, value in args.items():
-        if flag in OWNED_ARGS:
+        if FLAG.match(flag) is None:
+            right = flag.lstrip("-").replace("_", "-").lower()
+            found_problems.append(
+                (f"engine.args.{flag}", f"write `{right}`: full flag names in lower case, no dashes in front")
+            )
+        elif flag in OWNED_ARGS:
             found_problems.append((f"engine.args.{flag}", f"is set by `{OWNED_ARGS[flag]}`"))
+        elif SECRET_FLAG.match(flag):
+            found_problems.append(
+                (f"engine.args.{flag}", "is a secret, and arguments stand in the lock and in `ps` for all to read")
+            )
         values = value if isinstance(value, list) else [value]
         if isinstance(value, list) and not value:
             found_problems.append((f"engine.args.{flag}", "is an empty list; leave the key out instead"))
@@ -230,6 +245,13 @@ def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
     found_problems = []
     if python.version is None:
         found_problems.append(("python.version", 'is missing; write for example version = "3.11"'))
+    if python.exclude_newer is not None and not _is_date(python.exclude_newer):
+        found_problems.append(
+            (
+                "python.exclude-newer",
+                f"{python.exclude_newer!r} is neither a date nor an RFC 3339 time",
+            )
+        )
     for index, requirement in enumerate(python.requirements):
         if requirement.lstrip().startswith("-"):
             found_problems.append(
@@ -241,6 +263,14 @@ def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
                 (f"python.indexes[{index}]", f"{address!r} is not an https, http or file address")
             )
     return found_problems
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return re.match(r"\d{4}-\d\d-\d\d(\Z|[T ]\d\d:\d\d:\d\d)", text) is not None
 
 
 def _draft_problems(draft: Draft | None) -> list[tuple[str, str]]:
@@ -255,6 +285,17 @@ def _draft_problems(draft: Draft | None) -> list[tuple[str, str]]:
             )
         ]
     return []
+
+
+def _serve_problems(serve: Serve) -> list[tuple[str, str]]:
+    found_problems = [
+        (f"serve.{name.replace('_', '-')}", "must be a finite number of seconds")
+        for name in ("start_timeout_s", "generate_timeout_s", "stop_timeout_s")
+        if not math.isfinite(getattr(serve, name))
+    ]
+    if re.fullmatch(r"[A-Za-z0-9:][A-Za-z0-9.:%-]*", serve.host) is None:
+        found_problems.append(("serve.host", f"{serve.host!r} is not an address or a name of a host"))
+    return found_problems
 
 
 def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:

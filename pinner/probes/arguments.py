@@ -11,6 +11,7 @@ from typing import Any
 from pinner.engines import engine_for
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock
+from pinner.model.manifest import Manifest
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 
 NAME = "arguments"
@@ -18,7 +19,12 @@ NAME = "arguments"
 
 def pin(wish: Wish) -> tuple[str, ...]:
     """The whole argument list with placeholders for the paths of this machine."""
-    return engine_for(wish.manifest.engine.kind).argv(wish.manifest)
+    return from_manifest(wish.manifest)
+
+
+def from_manifest(manifest: Manifest) -> tuple[str, ...]:
+    """The same from the manifest alone: nothing else decides it."""
+    return engine_for(manifest.engine.kind).argv(manifest)
 
 
 def observe(_scene: Scene) -> Observation | None:
@@ -42,10 +48,11 @@ def observe_live(live: LiveScene) -> Observation | None:
             sealed[flag] = pinned_flags.get(flag, ABSENT)
             facts[flag] = seen_flags.get(flag, ABSENT)
             evidence[flag] = where
-    for flag, value in _account(pinned_flags, live.account).items():
+    for flag, value in _account(pinned_flags, live.account or {}).items():
         sealed[f"server:{flag}"], facts[f"server:{flag}"] = value
         evidence[f"server:{flag}"] = ("as the server's own account says",)
-    return Observation(aspect=NAME, facts=facts, sealed=sealed, evidence=evidence)
+    notes = () if live.account is not None else ("the server does not answer when asked for its own account",)
+    return Observation(aspect=NAME, facts=facts, sealed=sealed, evidence=evidence, notes=notes)
 
 
 def compare(_lock: Lock, observation: Observation) -> Judgement:

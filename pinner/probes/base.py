@@ -14,8 +14,9 @@ import msgspec
 
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
+from pinner.host.process import Started
 from pinner.host.procfs import ProcessInfo, Unreadable
-from pinner.model.facts import Difference, Observation
+from pinner.model.facts import Difference, Observation, Unknown
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
 
@@ -58,6 +59,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What a check looks at: the lock, where it lies, what was built from it, and how hard to look.
 
     `deep` re-reads every byte; otherwise a remembered digest serves while the file's identity is unchanged.
+    `asked` is the question of the probe `source` to the launch interpreter, if it has been put already.
     """
 
     lock: Lock
@@ -66,13 +68,14 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     memory: DigestMemory
     workspace: Workspace | None
     deep: bool = False
+    asked: Started | Unknown | None = None
 
 
 class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
     """A run as a live check sees it: its processes, the main one first, and what it was launched with.
 
     `environ` gives a process's environment, the reason why it cannot be read, or None if it is gone. `account`
-    is what the server itself says of its arguments, by flag name with underscores.
+    is what the server itself says of its arguments, by flag name with underscores; None if it does not answer.
     """
 
     scene: Scene
@@ -80,7 +83,7 @@ class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: dict[str, str]
     environ: Callable[[int], dict[str, str] | Unreadable | None]
-    account: Mapping[str, Any] = {}
+    account: Mapping[str, Any] | None = {}
 
 
 class Probe(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import EnvironmentPin, Lock
-from pinner.model.manifest import PassedThrough, env_text
+from pinner.model.manifest import Manifest, PassedThrough, env_text
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 
 NAME = "environment"
@@ -21,10 +21,15 @@ HIDDEN = "(hidden)"
 
 def pin(wish: Wish) -> EnvironmentPin:
     """Values as the process will see them; secrets and per-site values by name only."""
+    return from_manifest(wish.manifest)
+
+
+def from_manifest(manifest: Manifest) -> EnvironmentPin:
+    """The same from the manifest alone: nothing else decides it."""
     plain: dict[str, str] = {}
     secret: dict[str, str] = {}
     site: dict[str, str] = {}
-    for name, value in sorted(wish.manifest.env.items()):
+    for name, value in sorted(manifest.env.items()):
         if not isinstance(value, PassedThrough):
             plain[name] = env_text(value)
         elif value.secret is not None:
@@ -34,9 +39,20 @@ def pin(wish: Wish) -> EnvironmentPin:
     return EnvironmentPin(set=plain, secret=secret, site=site)
 
 
-def observe(_scene: Scene) -> Observation | None:
-    """None: the environment is built from nothing at launch; the caller's shell is no part of it."""
-    return None
+def observe(scene: Scene) -> Observation | None:
+    """Files of the engine's home that set variables for it; the environment itself is built only at launch.
+
+    NCCL reads ~/.nccl.conf, and a workspace is built without one.
+    """
+    if scene.workspace is None:
+        return None
+    facts: dict[str, Fact] = {}
+    for name in (".nccl.conf",):
+        path = scene.workspace.root / "home" / name
+        if path.exists() or path.is_symlink():
+            facts[f"~/{name}"] = "present"
+    note = "NCCL takes variables from it, and nobody listed it"
+    return Observation(aspect=NAME, facts=facts, notes_by_key=dict.fromkeys(facts, note))
 
 
 def observe_live(live: LiveScene) -> Observation | None:

@@ -19,6 +19,7 @@ from pinner.host.digest import take_snapshot
 from pinner.host.export import Patch
 from pinner.host.history import SHORT
 from pinner.host.home import Home
+from pinner.host.process import Started
 from pinner.model.facts import ABSENT, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock, SourcePin
 from pinner.probes import importing
@@ -34,7 +35,7 @@ from pinner.probes.source_tree import (
     is_importable_place,
 )
 
-__all__ = ["NAME", "capture", "compare", "export", "observe", "observe_live", "pin"]
+__all__ = ["NAME", "ask", "capture", "compare", "export", "observe", "observe_live", "pin"]
 
 NAME = "source"
 
@@ -71,15 +72,19 @@ def export(
         say(f"{pointer} is a Git LFS pointer; its content is not fetched")
 
 
+def ask(scene: Scene) -> Started | Unknown | None:
+    """Start asking the launch interpreter for the engine's package, which takes time; `observe` must follow."""
+    python = _interpreter(scene)
+    if python is None:
+        return None
+    return importing.ask(python, engine_for(scene.lock.engine.kind).PACKAGE, scene.lock.env.set)
+
+
 def observe(scene: Scene) -> Observation | None:
     """The files of the engine against the pinned tree, and which file the launch interpreter imports."""
     pin = scene.lock.engine.source
     findings = Findings()
-    python = _interpreter(scene)
-    # Started first and collected last: the interpreter starts while files are looked at.
-    asked = None
-    if python is not None:
-        asked = importing.ask(python, engine_for(scene.lock.engine.kind).PACKAGE, scene.lock.env.set)
+    asked = scene.asked if scene.asked is not None else ask(scene)
     found: Found | Unknown | None = None
     try:
         if pin.type == "path":

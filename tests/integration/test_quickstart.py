@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pinner.deploy.load import load_lock, load_manifest
+from pinner.deploy.load import load_manifest
+from pinner.deploy.locks import load_lock
 from pinner.deploy.resolve import is_current
 from tests import tiny
 from tests.integration.command import Pinner, differences, nothing_left

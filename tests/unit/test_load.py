@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pinner.deploy.load import data_digest, find_manifest, load_lock, load_manifest, read_lock
+from pinner.deploy.load import find_manifest, load_manifest
+from pinner.deploy.locks import load_lock, read_lock
+from pinner.deploy.tomlfile import data_digest
 from pinner.errors import ExitCode, LockError, ManifestError, UsageError
 
 GOOD = """\
@@ -63,7 +65,14 @@ def test_the_digest_ignores_comments_and_order(tmp_path: Path) -> None:
     ("change", "expected"),
     [
         (('kind = "pocket"', 'knid = "pocket"'), ["engine.knid", "`kind`"]),
-        (("tp-size = 2", "tp_size = 2"), ["engine.args"]),
+        (("tp-size = 2", "tp_size = 2"), ["engine.args.tp_size", "`tp-size`"]),
+        (("tp-size = 2", '"--tp-size" = 2'), ["engine.args.--tp-size", "`tp-size`"]),
+        (("tp-size = 2", 'api-key = "sk-1"'), ["engine.args.api-key", "secret"]),
+        (("tp-size = 2", 'revision = "main"'), ["engine.args.revision", "model.path"]),
+        (("[model]", 'exclude-newer = "3 days"\n[model]'), ["python.exclude-newer", "3 days"]),
+        (("[model]", 'exclude-newer = "yesterday"\n[model]'), ["python.exclude-newer"]),
+        (("[env]", "[serve]\nstart-timeout-s = inf\n[env]"), ["serve.start-timeout-s", "finite"]),
+        (("[env]", '[serve]\nhost = "-x"\n[env]'), ["serve.host", "-x"]),
         (('commit = "good"', 'comit = "good"'), ["engine.source.comit", "`commit`"]),
         (("[python]", "[pyhton]"), ["pyhton", "`python`"]),
         (('algorithm = "EAGLE3"', ""), ["draft.algorithm", "is missing"]),
@@ -139,6 +148,26 @@ def test_h12_an_algorithm_without_a_draft(tmp_path: Path) -> None:
         "tp-size = 2", 'speculative-algorithm = "EAGLE3"'
     )
     assert "draft.algorithm" in refusal(tmp_path, text)
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "one.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert load_manifest(path).name == "one"
+
+
+def test_a_directory_behind_a_link_is_the_same_deployment(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    path = write(real, GOOD)
+    assert load_manifest(path).key == load_manifest(tmp_path / "link" / "one.toml").key
+    assert load_manifest(path).key != load_manifest(write(real, GOOD, "two.toml")).key
+
+
+def test_numbers_are_compared_by_value() -> None:
+    assert data_digest({"a": 3, "b": [1.0]}) == data_digest({"a": 3.0, "b": [1]})
+    assert data_digest({"a": 3}) != data_digest({"a": 3.5})
 
 
 def test_dates_need_no_quotes(tmp_path: Path) -> None:
