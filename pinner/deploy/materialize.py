@@ -17,7 +17,7 @@ import msgspec
 from pinner.deploy.check import built_differences, check, scene_for, with_workspace
 from pinner.deploy.load import Deployment
 from pinner.deploy.running import all_runs, run_directory
-from pinner.deploy.workspace import Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
+from pinner.deploy.workspace import LAYOUT, Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
 from pinner.errors import Busy, CommandFailed, OperationFailed
 from pinner.host import bytecode, runs
 from pinner.host.files import exclusive, make_read_only, remove_tree, write_atomic
@@ -203,11 +203,15 @@ def _seal(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, 
     scene = scene_for(deployment, lock, home)
     env = python_env.seal(workspace.env, scene.memory) if lock.python.path is None else None
     bytecode = workspace.root / "bytecode"
+    base = None
+    if lock.python.path is None:
+        base = python_env.seal_base(workspace, scene.memory, byte_code=not is_in_place(lock))
     seal = Seal(
-        layout=1,
+        layout=LAYOUT,
         inputs=inputs(lock, deployment.directory),
         python=full_version,
         env=env,
+        base=base,
         bytecode=python_env.seal(bytecode, scene.memory) if bytecode.is_dir() else None,
     )
     text = msgspec.json.format(msgspec.json.encode(seal, order="deterministic"))

@@ -17,20 +17,21 @@ from pinner.model.lock import Lock
 from pinner.probes.base import Workspace
 
 # Changes whenever a workspace built by an older pinner could not serve a newer one.
-LAYOUT = 1
+LAYOUT = 2
 
 
 class Seal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab", kw_only=True):
     """The marker of a finished workspace: what went in, and the digests of what came out.
 
     `python` is the full version of the interpreter that it was built with; `env` and `bytecode` are digests of
-    the trees that carry these names, where there are such.
+    the trees that carry these names, where there are such, and `base` that of the interpreter beneath `env`.
     """
 
     layout: int
     inputs: dict[str, Any]
     python: str
     env: str | None = None
+    base: str | None = None
     bytecode: str | None = None
 
 

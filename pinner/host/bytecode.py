@@ -1,10 +1,11 @@
-"""Compiling trees of Python files by another interpreter.
+"""Compiling Python files by another interpreter, and comparing byte code with its source.
 
-Owns the program that runs in that interpreter. Must not decide what is compiled or where byte code belongs.
+Owns the programs that run in that interpreter. Must not decide what is compiled or where byte code belongs.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,36 @@ for number in range(count):
 for pid in workers:
     os.waitpid(pid, 0)
 """
+
+# Byte code of another version is not read at all, so that it does no harm.
+_COMPARISON = """
+import importlib.util, marshal, sys
+names = sys.stdin.buffer.read().split(b"\\0")
+for source, compiled in zip(names[::2], names[1::2]):
+    try:
+        with open(compiled, "rb") as stream:
+            data = stream.read()
+        if data[:4] == importlib.util.MAGIC_NUMBER:
+            level = next((n for n in (1, 2) if compiled.endswith(b".opt-%d.pyc" % n)), 0)
+            with open(source, "rb") as stream:
+                text = stream.read()
+            code = compile(text, source.decode("utf-8", "replace"), "exec", dont_inherit=True, optimize=level)
+            if marshal.loads(data[16:]) != code:
+                continue
+        sys.stdout.buffer.write(compiled + b"\\0")
+    except Exception:
+        pass
+"""
+
+
+def faithful(python: Path, pairs: Sequence[tuple[Path, Path]]) -> set[Path]:
+    """Of (source, byte code) the byte code that is what its source gives when `python` compiles it."""
+    if not pairs:
+        return set()
+    command = [str(python), "-I", "-S", "-B", "-W", "ignore", "-c", _COMPARISON]
+    given = b"\0".join(os.fsencode(path) for pair in pairs for path in pair)
+    done = process.run(command, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, input=given, check=False)
+    return {Path(os.fsdecode(name)) for name in done.stdout.split(b"\0") if name}
 
 
 def compile_trees(python: Path, roots: Sequence[Path], *, checked: bool, prefix: Path | None = None) -> None:

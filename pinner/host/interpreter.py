@@ -36,17 +36,46 @@ for place in site.getsitepackages(prefixes):
     place = os.path.realpath(place)
     if place not in places and os.path.isdir(place):
         places.append(place)
-version = ".".join(map(str, sys.version_info[:3]))
-print(json.dumps({"version": version, "prefix": os.path.realpath(root), "places": places}))
+executable = "/proc/self/exe" if os.path.exists("/proc/self/exe") else sys.executable
+libraries = set()
+try:
+    with open("/proc/self/maps", errors="surrogateescape") as stream:
+        for line in stream:
+            path = line.rstrip("\\n").partition("/")[2]
+            if os.path.basename(path).startswith("libpython"):
+                libraries.add("/" + path)
+except OSError:
+    pass
+answer = {
+    "version": ".".join(map(str, sys.version_info[:3])),
+    "prefix": os.path.realpath(root),
+    "places": places,
+    "executable": os.path.realpath(executable),
+    "base": os.path.realpath(sys.base_prefix),
+    "path": [os.path.realpath(entry) for entry in sys.path if entry],
+    "libraries": sorted(libraries),
+    "tag": sys.implementation.cache_tag or "",
+}
+print(json.dumps(answer))
 """
 
 
 class Interpreter(msgspec.Struct, frozen=True):
-    """An interpreter: full version, such as "3.11.7", its environment, its site-packages that exist."""
+    """An interpreter: full version, such as "3.11.7", its environment, its site-packages that exist.
+
+    `executable` is the file that runs in the end, `libraries` are its libpythons; `base` is the installation that
+    they belong to, and `path` where it has its standard library, whether there or not. `tag` is in the names of
+    its byte code files.
+    """
 
     version: str
     prefix: str
     places: tuple[str, ...]
+    executable: str = ""
+    base: str = ""
+    path: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    tag: str = ""
 
     @property
     def minor(self) -> str:

@@ -94,8 +94,11 @@ class PythonPin(Part, frozen=True, kw_only=True):
 
     `version` is the minor version, `patch-level` what was used when locking (recorded, not demanded).
     Resolved: `pylock` is the digest of pylock.NAME.toml, `exclude-newer` and `indexes` as in the manifest,
-    without credentials. In place: `path`, `distributions`, and `loose`, the files below site-packages that
-    belong to no distribution.
+    without credentials. In place: `path`, `distributions`, and `loose`, the files that belong to no distribution:
+    below site-packages, in a virtual environment's `bin`, and its pyvenv.cfg. `interpreter` is the digest of
+    the interpreter's binary, libpython and standard library, `site-packages` are the directories that it installs
+    to, and `linked` has the digest of each tree or file that .pth files, editable finders or symlinks to
+    directories add to the import path; paths are relative to the manifest, or absolute.
     """
 
     version: str
@@ -106,6 +109,9 @@ class PythonPin(Part, frozen=True, kw_only=True):
     path: str | None = None
     distributions: tuple[DistributionPin, ...] = ()
     loose: dict[str, str] = {}
+    interpreter: str | None = None
+    site_packages: tuple[str, ...] = ()
+    linked: dict[str, str] = {}
 
 
 class WeightsPin(Part, frozen=True, kw_only=True):

@@ -95,7 +95,8 @@ def _read(root: Path, info: Path) -> Distribution:
     metadata = {name: data for name in ("RECORD", "direct_url.json") if (data := _bytes(info / name)) is not None}
     for entry, digest in _entries(metadata.get("RECORD", b"")):
         path = posixpath.normpath(posixpath.join(place, entry))
-        if path.startswith(("/", "../")) or path == "..":
+        # The site-packages of a base that an environment shares lie outside of it, and belong to it.
+        if (path.startswith(("/", "../")) or path == "..") and not path.startswith(f"{place}/"):
             outside.append(entry)
         elif not is_byte_code(path):
             files[path] = digest

@@ -7,7 +7,7 @@ that place on its path. The package is found, never imported. Must not judge: pi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from pinner.model.facts import Unknown
 
 _TIMEOUT_S = 60.0
 _MARK = "pinner-import:"
+_MOST_PLACES = 3
 
 # Runs in the engine's interpreter, whose version may be older than pinner's own. The finders are asked one by
 # one, as `import` does, because the one that answers tells how the place came about. No import that Python has
@@ -28,8 +29,9 @@ _SCRIPT = f"""
 import os, site, sys
 name = sys.argv[1]
 sys.path[:] = [entry for entry in sys.path if entry]
-answer = {{"origin": "", "finder": "", "entry": "", "put-by": ""}}
+answer = {{"origin": "", "finder": "", "places": []}}
 places = []
+found = False
 for finder in sys.meta_path:
     find = getattr(finder, "find_spec", None)
     spec = find(name, None) if find else None
@@ -42,58 +44,75 @@ for finder in sys.meta_path:
     if spec.has_location:
         answer["origin"] = spec.origin
     places = list(spec.submodule_search_locations or [])
+    found = True
     break
-parents = {{os.path.realpath(os.path.dirname(place)) for place in places or [answer["origin"] or os.sep]}}
-for entry in sys.path:
-    if os.path.realpath(entry) in parents:
-        answer["entry"] = entry
-        break
+places = places or [answer["origin"] or os.sep]
+files = []
 for directory in site.getsitepackages():
-    if not os.path.isdir(directory):
-        continue
-    for file in sorted(os.listdir(directory)):
-        if file.endswith(".pth") and answer["entry"]:
-            path = os.path.join(directory, file)
-            with open(path, errors="replace") as stream:
-                lines = [line.strip() for line in stream if not line.startswith(("import ", "import\\t", "#"))]
-            wanted = os.path.realpath(answer["entry"])
-            if any(line and os.path.realpath(os.path.join(directory, line)) == wanted for line in lines):
-                answer["put-by"] = path
-fields = [answer[key] for key in ("origin", "finder", "entry", "put-by")] + places
+    if os.path.isdir(directory):
+        files += [os.path.join(directory, file) for file in sorted(os.listdir(directory)) if file.endswith(".pth")]
+adds = {{}}
+for path in files:
+    with open(path, errors="replace") as stream:
+        for line in stream:
+            line = line.strip()
+            if line and not line.startswith(("import ", "import\t", "#")):
+                adds[os.path.realpath(os.path.join(os.path.dirname(path), line))] = path
+for place in places:
+    parent = os.path.realpath(os.path.dirname(place))
+    entry = next((entry for entry in sys.path if os.path.realpath(entry) == parent), "")
+    answer["places"] += [place, entry, adds.get(parent, "") if entry else ""]
+fields = [answer["origin"], answer["finder"]] + (answer["places"] if found else [])
 sys.stdout.flush()
 sys.stdout.buffer.write(os.fsencode("\\n" + {_MARK!r} + "\\0".join(fields)))
 """
 
 
+class Place(msgspec.Struct, frozen=True):
+    """A directory of the package, or its file; the path entry that it comes from, the .pth file that adds that."""
+
+    path: str
+    entry: str = ""
+    put_by: str = ""
+
+    def line(self) -> str:
+        """Who put it there, for a person; "" where it cannot be told."""
+        return (f"from the path entry {self.entry}" if self.entry else "") + (
+            f", which {self.put_by} adds" if self.put_by else ""
+        )
+
+
 class Found(msgspec.Struct, frozen=True):
     """Where an interpreter finds a package.
 
-    `origin` is the file that is run first (None for a namespace package), `locations` its directories,
-    `finder` names a finder that is not Python's own, `entry` the path entry, `put_by` the .pth file.
+    `origin` is the file that is run first (None for a namespace package), `locations` its directories, `finder`
+    names a finder that is not Python's own.
     """
 
     origin: str | None
-    locations: tuple[str, ...]
+    locations: tuple[Place, ...]
     finder: str
-    entry: str
-    put_by: str
 
     @property
     def places(self) -> tuple[str, ...]:
         """The file, or a namespace package's directories; empty if there is no such package."""
-        return (self.origin,) if self.origin is not None else self.locations
+        return (self.origin,) if self.origin is not None else tuple(place.path for place in self.locations)
 
-    def lines(self) -> tuple[str, ...]:
-        """Who put it there, and which checkout it is, for a person."""
-        lines = []
-        if self.finder:
-            lines.append(f"found by {self.finder}")
-        if self.entry:
-            lines.append(
-                f"from the path entry {self.entry}" + (f", which {self.put_by} adds" if self.put_by else "")
-            )
-        for place in self.places[:3]:
-            state = checkout.find(Path(os.path.realpath(place)).parent)
+    def lines(self, strangers: Sequence[str] = ()) -> tuple[str, ...]:
+        """Who put it there, and which checkout it is, for a person.
+
+        A namespace package has several places: only `strangers` are told of, if any are given.
+        """
+        lines = [f"found by {self.finder}"] if self.finder else []
+        wanted = self.locations
+        if self.origin is None:
+            wanted = tuple(place for place in wanted if not strangers or place.path in strangers)
+        for place in wanted[:_MOST_PLACES]:
+            text = place.line()
+            if text:
+                lines.append(text if len(wanted) == 1 else f"{place.path}: {text}")
+        for path in [place.path for place in wanted[:_MOST_PLACES]] if self.origin is None else [self.origin]:
+            state = checkout.find(Path(os.path.realpath(path)).parent)
             if state is not None:
                 branch = f" (branch {state.branch})" if state.branch else ""
                 lines.append(f"that is the checkout {state.toplevel} at {state.head[:SHORT]}{branch}")
@@ -128,8 +147,9 @@ def answer(asked: Started | Unknown) -> Found | Unknown:
     except CommandFailed as error:
         return Unknown(f"the launch interpreter gave no answer: {error.stderr}")
     rows = os.fsdecode(completed.stdout).split(f"\n{_MARK}")
-    if completed.code != 0 or len(rows) != 2 or rows[1].count("\0") < 3:
+    if completed.code != 0 or len(rows) != 2 or rows[1].count("\0") % 3 != 1:
         said = completed.stderr.decode("utf-8", "replace").strip().splitlines()
         return Unknown(f"the launch interpreter failed ({completed.code}): {said[-1] if said else 'no word'}")
-    origin, finder, entry, put_by, *locations = rows[1].split("\0")
-    return Found(origin=origin or None, locations=tuple(locations), finder=finder, entry=entry, put_by=put_by)
+    origin, finder, *fields = rows[1].split("\0")
+    places = tuple(Place(*three) for three in zip(fields[::3], fields[1::3], fields[2::3], strict=True))
+    return Found(origin=origin or None, locations=places, finder=finder)

@@ -1,7 +1,8 @@
-"""What a built environment held when it was sealed, file by file.
+"""What was there when something was sealed or locked, file by file.
 
-Owns the file ENV.inventory beside the environment: needed only to name what differs, once the digest of the
-whole says that something does. Its own digest must be the sealed one, else it tells nothing.
+Owns the file ENV.inventory beside a built environment, and what the memory of digests keeps for pins that have no
+place of their own. Needed only to name what differs, once the digest of the whole says that something does. Its
+own digest must be the pinned one, else it tells nothing.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from pinner.host.digest import tree_digest
+from pinner.host.digest import DigestMemory, tree_digest
 from pinner.host.files import write_atomic
 from pinner.probes.distributions import Distribution
 
 _FORMAT = 1
+_KIND = "entries"
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):
@@ -73,4 +76,29 @@ def read_inventory(root: Path, digest: str) -> Inventory | None:
         version, inventory = msgspec.msgpack.decode(data, type=tuple[int, Inventory])
         if version == _FORMAT and tree_digest(inventory.entries) == digest:
             return inventory
+    return None
+
+
+def remember_entries(memory: DigestMemory, pinned: Iterable[tuple[str, Mapping[str, str]]]) -> None:
+    """Note which "<mode> <digest>" by path each (digest of all) stands for."""
+    memory.remember(
+        _KIND,
+        {
+            digest.encode(): zlib.compress(
+                msgspec.msgpack.encode({os.fsencode(path): entry for path, entry in entries.items()}), 1
+            )
+            for digest, entries in pinned
+        },
+    )
+
+
+def recall_entries(memory: DigestMemory, digest: str) -> dict[str, str] | None:
+    """The entries that a digest stands for, if they are remembered."""
+    data = memory.recall(_KIND, digest.encode())
+    if data is not None:
+        with contextlib.suppress(zlib.error, msgspec.MsgspecError, UnicodeError):
+            stored = msgspec.msgpack.decode(zlib.decompress(data), type=dict[bytes, str])
+            entries = {os.fsdecode(path): entry for path, entry in stored.items()}
+            if tree_digest(entries) == digest:
+                return entries
     return None

@@ -12,7 +12,10 @@ from pinner.model.facts import Observation, compare_facts
 from pinner.model.lock import Lock, PythonPin
 from pinner.probes import python_in_place, python_sealed
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
-from pinner.probes.python_sealed import Damaged, seal
+from pinner.probes.base_interpreter import KEY as BASE
+from pinner.probes.findings import key_of
+from pinner.probes.linked import link_key
+from pinner.probes.python_sealed import Damaged, seal, seal_base
 
 __all__ = [
     "NAME",
@@ -23,6 +26,7 @@ __all__ = [
     "observe_live",
     "pin",
     "seal",
+    "seal_base",
     "site_packages",
 ]
 
@@ -42,7 +46,9 @@ def pin(wish: Wish) -> PythonPin:
     path = wish.manifest.python.path
     if path is None:
         raise ManifestError("python.path: is missing; only an environment in place is pinned by its files")
-    pinned, notes = python_in_place.pin(wish.directory, path, wish.memory)
+    source = wish.manifest.engine.source
+    engine = wish.directory / source.path / source.subdirectory if source.path is not None else None
+    pinned, notes = python_in_place.pin(wish.directory, path, wish.memory, engine=engine)
     for note in notes:
         wish.warn(note)
     return pinned
@@ -75,11 +81,17 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     """Pure: the lock's pins, and for a built environment what it was sealed with."""
     python = lock.python
     pinned = {"interpreter": python.version, **python.loose}
-    pinned |= {python_sealed.key_of(one.name): one.content for one in python.distributions}
+    pinned |= {link_key(name): digest for name, digest in python.linked.items()}
+    if python.interpreter is not None:
+        pinned[BASE] = python.interpreter
+    pinned |= {key_of(one.name): one.content for one in python.distributions}
     return compare_facts(pinned, observation)
 
 
 def capture(scene: Scene) -> PythonPin | None:
     """The pin that an environment in place would have now; None for a built one, which has its lock."""
     path = scene.lock.python.path
-    return None if path is None else python_in_place.pin(scene.directory, path, scene.memory)[0]
+    if path is None:
+        return None
+    engine = python_in_place.engine_of(scene)
+    return python_in_place.pin(scene.directory, path, scene.memory, engine=engine)[0]

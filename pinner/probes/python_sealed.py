@@ -6,8 +6,6 @@ probes/python_in_place.py.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,32 +16,15 @@ from pinner.errors import OperationFailed
 from pinner.host.digest import DigestMemory, Snapshot, take_snapshot
 from pinner.host.interpreter import Interpreter, Question
 from pinner.model.facts import ABSENT, Fact, Unknown
+from pinner.model.lock import Lock
 from pinner.probes.base import Scene, Workspace
+from pinner.probes.base_interpreter import KEY, Base, digest_of
 from pinner.probes.distributions import Distribution, is_byte_code, owners, read_distributions
+from pinner.probes.findings import Findings, key_of, record_gone, shown, when
 from pinner.probes.inventory import Inventory, Origin, read_inventory, write_inventory
 
 # More differing files of one distribution than these are told as one difference.
 _MANY = 20
-_KEYS_OF_THE_PROBE = frozenset({"interpreter", "files"})
-
-
-class Findings(msgspec.Struct):
-    """What was found so far; the fields are those of an Observation."""
-
-    facts: dict[str, Fact] = {}
-    sealed: dict[str, Fact] = {}
-    evidence: dict[str, tuple[str, ...]] = {}
-    notes_by_key: dict[str, str] = {}
-    notes: list[str] = []
-    how: list[str] = []
-
-    def differs(self, key: str, pinned: Fact, observed: Fact, note: str, *evidence: str) -> None:
-        """Add one difference."""
-        self.sealed[key] = pinned
-        self.facts[key] = observed
-        self.notes_by_key[key] = note
-        if evidence:
-            self.evidence[key] = evidence
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -77,6 +58,21 @@ def seal(root: Path, memory: DigestMemory) -> str:
     return digest
 
 
+def seal_base(workspace: Workspace, memory: DigestMemory, *, byte_code: bool) -> str:
+    """The digest of the interpreter beneath a built environment, and the inventory in the workspace.
+
+    `byte_code`: whether the engine reads byte code of the standard library. OperationFailed if it cannot be read.
+    """
+    answer = Question(workspace.python, workspace.env).answer()
+    digest = (
+        answer if isinstance(answer, Unknown) else digest_of(base := Base(answer, memory, byte_code=byte_code))
+    )
+    if isinstance(digest, Unknown):
+        raise OperationFailed(f"cannot seal the interpreter of {workspace.env}: {digest.reason}")
+    write_inventory(workspace.root / KEY, base.gathered.entries, [])
+    return digest
+
+
 def _damage(entries: Mapping[str, str], distributions: Iterable[Distribution]) -> Iterator[str]:
     """Sentences about files that are not what their RECORD says."""
     for one in distributions:
@@ -106,8 +102,37 @@ def look(scene: Scene, workspace: Workspace) -> Findings:
                 look_at_tree(scene, root, digest, prefix, found)
     finally:
         answer = question.answer()
-    judge_interpreter(answer, workspace.python, str(stored.get("python", "")), found)
+    _judge_base(scene, workspace, answer, stored, found)
     return found
+
+
+def _judge_base(
+    scene: Scene, workspace: Workspace, answer: Interpreter | Unknown, stored: Mapping[str, Any], found: Findings
+) -> None:
+    """The interpreter beneath the environment. One that was upgraded as a whole is one difference."""
+    built_with, digest = str(stored.get("python", "")), stored.get(KEY)
+    judge_interpreter(answer, workspace.python, built_with if digest is None else "", found)
+    if isinstance(answer, Unknown) or not isinstance(digest, str) or answer.minor != scene.lock.python.version:
+        return
+    if answer.version != built_with:
+        note = (
+            f"the base interpreter was {built_with} when the workspace was built and is {answer.version}; "
+            "`pinner materialize --rebuild` builds it anew"
+        )
+        found.differs("interpreter", built_with, answer.version, note, f"it lies in {answer.base}")
+        return
+
+    def before() -> Mapping[str, str] | None:
+        inventory = read_inventory(workspace.root / KEY, digest)
+        return None if inventory is None else inventory.entries
+
+    base = Base(answer, scene.memory, byte_code=reads_byte_code(scene.lock), deep=scene.deep)
+    base.judge(digest, before, found, since="when the workspace was built")
+
+
+def reads_byte_code(lock: Lock) -> bool:
+    """Whether the engine reads byte code of the standard library: not where its code lies in place."""
+    return lock.engine.source.type != "path" and lock.python.path is None
 
 
 def look_at_tree(scene: Scene, root: Path, digest: str, prefix: str, found: Findings) -> None:
@@ -132,8 +157,11 @@ def look_at_tree(scene: Scene, root: Path, digest: str, prefix: str, found: Find
     changes = _changes(inventory, snapshot, current)
     before = {one.name: one for one in inventory.distributions}
     now = {one.name: one for one in current.values()}
-    for name, group in _by_owner(changes).items():
-        if name and (len(group) > _MANY or any(change.path.endswith(".dist-info/RECORD") for change in group)):
+    for name, changed in _by_owner(changes).items():
+        group = _without_metadata(prefix, before.get(name), now.get(name), changed, found)
+        if group is not changed:
+            _tell_files(root, prefix, group, found)
+        elif name and (len(group) > _MANY or any(change.path.endswith(".dist-info/RECORD") for change in group)):
             _tell_distribution(prefix + key_of(name), before.get(name), now.get(name), group, found)
         else:
             _tell_files(root, prefix, group, found)
@@ -153,12 +181,6 @@ def judge_interpreter(answer: Interpreter | Unknown, python: Path, built_with: s
         found.notes_by_key[key] = f"{python} is Python {answer.version}"
         if built_with and answer.version != built_with and built_with.startswith(f"{answer.minor}."):
             found.notes.append(f"the interpreter is {answer.version}; it was {built_with}")
-
-
-def key_of(name: str) -> str:
-    """The key for a path or distribution: text that any encoder takes, and no key of the probe itself."""
-    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return f"./{text}" if text in _KEYS_OF_THE_PROBE else text
 
 
 def _read_seal(path: Path) -> dict[str, Any]:
@@ -195,14 +217,29 @@ def _by_owner(changes: list[_Change]) -> dict[str, list[_Change]]:
     return groups
 
 
+def _without_metadata(
+    prefix: str, before: Origin | None, now: Distribution | None, group: list[_Change], found: Findings
+) -> list[_Change]:
+    """Tell of a distribution whose RECORD was deleted, if that is what happened; returns what else differs."""
+    if before is None or (now is not None and now.info != before.info):
+        return group
+    gone = {change.path: change for change in group if change.observed is None}
+    record = f"{before.info}/RECORD"
+    if record not in gone or not all(path.startswith(f"{before.info}/") for path in gone):
+        return group
+    rest = [change for change in group if change.path not in gone]
+    what, key = ("RECORD", record) if now is not None else ("dist-info", before.info)
+    found.differs(prefix + key_of(key), gone[record].pinned, ABSENT, record_gone(before.title, what, len(rest)))
+    return rest
+
+
 def _tell_files(root: Path, prefix: str, changes: list[_Change], found: Findings) -> None:
     for change in changes:
         found.differs(
             prefix + key_of(change.path),
-            change.pinned or ABSENT,
-            change.observed or ABSENT,
+            *shown(change.pinned, change.observed),
             _what_happened(root, change),
-            *_when(root / change.path),
+            *when(root / change.path),
         )
 
 
@@ -217,8 +254,9 @@ def _tell_distribution(
         note = f"{before.title}: removed"
     elif pinned == observed:
         # The values must differ where the content does, though the metadata says the same of both.
-        pinned, observed = f"{pinned}, as sealed", f"{observed}, {len(group)} files differ"
-        note = f"{len(group)} of its files differ, though its metadata says the same"
+        pinned, observed = f"{pinned}, as sealed", f"{observed}, {len(group)} edited"
+        number = "1 of its files differs" if len(group) == 1 else f"{len(group)} of its files differ"
+        note = f"{number}, though its metadata says the same"
     else:
         note = f"installed is {observed}, sealed was {pinned}"
     lines = [f"{_verb(change)} {key_of(change.path)}" for change in group]
@@ -253,11 +291,3 @@ def _what_happened(root: Path, change: _Change) -> str:
     if name == "pyvenv.cfg":
         return f"decides what the environment can import: {done}"
     return owner + done
-
-
-def _when(path: Path) -> tuple[str, ...]:
-    try:
-        changed = os.lstat(path).st_ctime
-    except OSError:
-        return ()
-    return (f"last changed {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(changed))} UTC",)

@@ -177,7 +177,7 @@ def _judge_import(scene: Scene, found: Found | Unknown, findings: Findings) -> N
         findings.facts["imported-from"] = strangers[0]
         findings.notes_by_key["imported-from"] = f"{package} is imported from another place than is pinned"
     at = f" at {pin.commit[:SHORT]}" if pin.commit else ""
-    findings.evidence["imported-from"] = (*found.lines(), f"expected: {also}{at}")
+    findings.evidence["imported-from"] = (*found.lines(strangers), f"expected: {also}{at}")
 
 
 def _import_root(scene: Scene, package: str) -> tuple[Path, Path]:

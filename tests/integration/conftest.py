@@ -15,6 +15,16 @@ from pinner.host import procfs, rundir, runs
 from pinner.host.runs import RUN_MARKER
 from tests.integration.command import Pinner, nothing_left
 from tests.integration.engine_run import Run, wait_for
+from tests.integration.environments import (  # noqa: F401  # fixtures
+    base,
+    cache,
+    env,
+    install,
+    installation,
+    packages,
+    short_racy_window,
+    template,
+)
 
 
 def strays(run: str) -> list[procfs.ProcessInfo]:

@@ -39,7 +39,7 @@ def test_a_workspace_holds_the_commit_and_nothing_of_git(pinner: Pinner, tmp_pat
     assert str(root).encode() in compiled[0].read_bytes(), "byte code names the place where it runs"
     again = pinner.json("materialize", manifest)
     assert (again.code, again.data["workspace"], again.data["built"]) == (0, str(root), False)
-    assert json.loads((root / "seal.json").read_text())["layout"] == 1
+    assert json.loads((root / "seal.json").read_text())["layout"] == 2
 
 
 def test_manifests_that_agree_share_a_workspace(pinner: Pinner, tmp_path: Path) -> None:
