@@ -12,7 +12,7 @@ from itertools import pairwise
 from pinner.bug import report
 from pinner.errors import ExitCode, OperationFailed, PinnerError, UsageError
 from pinner.host.home import home
-from pinner.host.progress import install
+from pinner.host.progress import View, install
 from pinner.model.facts import Drift, Override, unmatched
 from pinner.terminal import Output
 
@@ -32,6 +32,8 @@ def run_verb(command: str, as_json: bool, call: Callable[[Output], ExitCode]) ->
         return _failed(output, _of_the_machine(error))
     except Exception as error:  # a bug, which says so instead of looking like an answer
         return _failed(output, report(command, error))
+    finally:
+        install(View())
 
 
 def tell_unmatched(output: Output, drift: Drift, accept: list[str], reason: list[str]) -> None:

@@ -51,9 +51,9 @@ def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
 
 
 def built_differences(lock: Lock, drift: Drift) -> list[Difference]:
-    """Differences in what `materialize` builds; a checkout or environment in place is the user's."""
+    """Differences in what `materialize` builds: no checkout, environment or interpreter of the user's."""
     built = {aspect for aspect in BUILT_ASPECTS if needs_workspace(aspect, lock)}
-    return [item for item in drift.differences if item.aspect in built]
+    return [item for item in drift.differences if item.aspect in built and not item.key.startswith("base")]
 
 
 def _hints(scene: Scene, drift: Drift) -> tuple[str, ...]:

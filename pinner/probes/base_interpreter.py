@@ -19,9 +19,10 @@ from pinner.host import bytecode
 from pinner.host.digest import DigestMemory, Scope
 from pinner.host.interpreter import Interpreter
 from pinner.model.facts import Unknown
+from pinner.probes.base import Findings
 from pinner.probes.distributions import is_byte_code
-from pinner.probes.findings import Findings, key_of, shown, when
 from pinner.probes.gathered import Entries, Gathered
+from pinner.probes.python_words import key_of, shown, when
 
 KEY = "base"
 

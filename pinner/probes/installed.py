@@ -21,8 +21,8 @@ from pinner.host.interpreter import Interpreter
 from pinner.model.facts import Unknown
 from pinner.model.lock import DistributionPin
 from pinner.probes.distributions import Distribution, read_distributions
-from pinner.probes.findings import key_of
 from pinner.probes.linked import Candidate, candidates
+from pinner.probes.python_words import key_of
 
 MISSING = "missing"
 

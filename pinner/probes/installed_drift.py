@@ -12,10 +12,11 @@ from pathlib import Path
 from pinner.host.digest import DigestMemory
 from pinner.model.facts import ABSENT
 from pinner.model.lock import DistributionPin, PythonPin
+from pinner.probes.base import Findings
 from pinner.probes.distributions import Distribution
-from pinner.probes.findings import Findings, key_of, record_gone, shown, when
 from pinner.probes.installed import MISSING, Contents, content, edited, members
 from pinner.probes.inventory import recall_entries
+from pinner.probes.python_words import key_of, record_gone, shown, when
 
 _MANY = 20  # more files than these are not listed as evidence
 

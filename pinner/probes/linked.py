@@ -19,9 +19,10 @@ from pinner.host import checkout
 from pinner.host.digest import DigestMemory, Scope
 from pinner.host.history import SHORT
 from pinner.model.facts import ABSENT, Unknown
-from pinner.probes.findings import Findings, key_of, shown, when
+from pinner.probes.base import Findings
 from pinner.probes.gathered import Entries, Gathered
 from pinner.probes.inventory import recall_entries, remember_entries
+from pinner.probes.python_words import key_of, shown, when
 
 _CACHES = {
     ".git",

@@ -13,9 +13,9 @@ from pinner.model.lock import Lock, PythonPin
 from pinner.probes import python_in_place, python_sealed
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 from pinner.probes.base_interpreter import KEY as BASE
-from pinner.probes.findings import key_of
 from pinner.probes.linked import link_key
 from pinner.probes.python_sealed import Damaged, seal, seal_base
+from pinner.probes.python_words import key_of
 
 __all__ = [
     "NAME",
@@ -62,15 +62,7 @@ def observe(scene: Scene) -> Observation:
         found = python_sealed.look(scene, scene.workspace)
     else:
         raise UnknownFact("nothing is materialized to look at")
-    return Observation(
-        aspect=NAME,
-        facts=found.facts,
-        sealed=found.sealed,
-        evidence=found.evidence,
-        notes_by_key=found.notes_by_key,
-        notes=tuple(found.notes),
-        how="; ".join(found.how),
-    )
+    return found.observation(NAME)
 
 
 def observe_live(_live: LiveScene) -> None:

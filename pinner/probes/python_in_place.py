@@ -15,14 +15,14 @@ from pinner.host.digest import DigestMemory
 from pinner.host.interpreter import Interpreter, Question
 from pinner.model.facts import Unknown
 from pinner.model.lock import PythonPin
-from pinner.probes.base import Scene
+from pinner.probes.base import Findings, Scene
 from pinner.probes.base_interpreter import KEY, Base, digest_of
-from pinner.probes.findings import Findings, key_of
 from pinner.probes.installed import Reading, Snapshots, read_contents, site_names, snapshots_of
 from pinner.probes.installed_drift import judge_contents
 from pinner.probes.inventory import recall_entries, remember_entries
 from pinner.probes.linked import Linked, Surroundings, link_key, not_followed
 from pinner.probes.python_sealed import judge_interpreter
+from pinner.probes.python_words import key_of
 
 _MOST_NOTES = 5
 _SITES = "site-packages"

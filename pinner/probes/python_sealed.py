@@ -17,11 +17,11 @@ from pinner.host.digest import DigestMemory, Snapshot, take_snapshot
 from pinner.host.interpreter import Interpreter, Question
 from pinner.model.facts import ABSENT, Fact, Unknown
 from pinner.model.lock import Lock
-from pinner.probes.base import Scene, Workspace
+from pinner.probes.base import Findings, Scene, Workspace
 from pinner.probes.base_interpreter import KEY, Base, digest_of
 from pinner.probes.distributions import Distribution, is_byte_code, owners, read_distributions
-from pinner.probes.findings import Findings, key_of, record_gone, shown, when
 from pinner.probes.inventory import Inventory, Origin, read_inventory, write_inventory
+from pinner.probes.python_words import key_of, record_gone, shown, when
 
 # More differing files of one distribution than these are told as one difference.
 _MANY = 20

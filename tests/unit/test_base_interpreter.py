@@ -14,8 +14,8 @@ from pinner.host.digest import DigestMemory
 from pinner.host.interpreter import Interpreter
 from pinner.model.facts import ABSENT, Unknown
 from pinner.probes import base_interpreter
+from pinner.probes.base import Findings
 from pinner.probes.base_interpreter import Base
-from pinner.probes.findings import Findings
 
 LIB = "lib/python3.11"
 TAG = sys.implementation.cache_tag or ""
