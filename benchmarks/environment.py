@@ -144,7 +144,7 @@ def compare_nothing_to_do(top: Path) -> None:
     subprocess.run(again, env=env, check=True)
     subprocess.run([*sync, pylock], env=env, check=True)
     ours = command([sys.executable, "-m", "pinner", "materialize", str(manifest)])
-    start = command([sys.executable, "-m", "pinner", "--version"])
+    start = command([sys.executable, "-m", "pinner", "check", "--help"])
 
     def fresh() -> None:
         subprocess.run(again, env=env, check=True)

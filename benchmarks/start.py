@@ -25,6 +25,8 @@ def main() -> None:
         hello = command([sys.executable, str(program)])
         version = command([sys.executable, "-m", "pinner", "--version"])
         paired("pinner --version against a Typer hello-world", version, hello, limit=1.1)
+        declared = command([sys.executable, "-m", "pinner", "check", "--help"])
+        paired("pinner check --help, all commands declared, against the same", declared, hello)
         bare = command([sys.executable, "-c", "pass"])
         paired("Typer hello-world against python -c pass", hello, bare)
 

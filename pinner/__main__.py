@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import sys
 
+from pinner import __version__
+
 
 def run() -> None:
     """Run the command line and exit with its code."""
     _open_closed_streams()
+    if sys.argv[1:] == ["--version"]:
+        # Before anything is loaded; the same option in cli.py serves every other spelling.
+        sys.stdout.write(f"pinner {__version__}\n")
+        return
     from pinner.cli import main
 
     sys.exit(main())

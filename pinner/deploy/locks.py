@@ -16,8 +16,8 @@ from pinner.deploy.tomlfile import bytes_digest, convert, read_toml, refuse_vers
 from pinner.errors import LockError
 from pinner.model import lock as lock_format
 from pinner.model import manifest as manifest_format
+from pinner.model.address import without_credentials
 from pinner.model.lock import Lock, ServePin
-from pinner.model.pylock import without_credentials
 from pinner.probes import arguments, environment
 
 

@@ -25,6 +25,7 @@ from pinner.host.files import exclusive, write_atomic
 from pinner.host.home import Home
 from pinner.host.uv import SiteIndex, Uv, site_index
 from pinner.model import pylock as pylock_format
+from pinner.model.address import without_credentials
 from pinner.model.lock import FORMAT, READS_FORMAT, EnginePin, Lock, PatchPin, PythonPin, ServePin, SourcePin
 from pinner.probes import arguments, draft, environment, python_env, source, target
 from pinner.probes.base import Wish
@@ -198,7 +199,7 @@ def _python(
         patch_level=patch_level,
         pylock=bytes_digest(text.encode()),
         exclude_newer=python.exclude_newer,
-        indexes=tuple(pylock_format.without_credentials(address) for address in python.indexes),
+        indexes=tuple(without_credentials(address) for address in python.indexes),
     )
     return pin, text, data
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from packaging.markers import InvalidMarker, Marker
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from pinner.model.address import without_credentials
 
 # What a lock must serve: Linux on both processors, with glibc or musl, and macOS as far as packages do.
 _PLATFORMS = (
@@ -182,11 +184,3 @@ def _clean(table: Mapping[str, Any] | None) -> dict[str, Any] | None:
         cleaned["url"] = without_credentials(cleaned["url"])
     cleaned.pop("upload-time", None)
     return cleaned
-
-
-def without_credentials(address: str) -> str:
-    """An address without user and password."""
-    parts = urlsplit(address)
-    if "@" not in parts.netloc:
-        return address
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
