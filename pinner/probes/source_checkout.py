@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from pinner.engines import engine_for
 from pinner.errors import UnknownFact
 from pinner.host import checkout, traces
 from pinner.host.checkout import CheckoutMissing, CheckoutState
@@ -64,17 +65,18 @@ def _observe_files(
             )
         return
     links = find_links(state.toplevel, snapshot, pin.subdirectory, scene.memory)
+    package = engine_for(scene.lock.engine.kind).PACKAGE
     between = _Between(state, pin, expected)
     for path, commit in expected.submodules.items():
         _tell_submodule(findings, snapshot, expected, (path, commit), between, hot_paths)
     come = [path for path in expected.left_out if os.path.lexists(state.toplevel / path / ".git")]
     for path in come:
-        if links.counts(f"{path}/", pin.subdirectory):
+        if links.counts(f"{path}/", pin.subdirectory, package):
             findings.differs(key_of(path), ABSENT, "checked out", "the submodule has been checked out")
     below_come = tuple(f"{path}/" for path in come)
     rules = Rules(
         is_expected=lambda path, seen: path.startswith(below_come) or between.tells(path, seen),
-        counts=lambda path: path in pin.differs or links.counts(path, pin.subdirectory),
+        counts=lambda path: path in pin.differs or links.counts(path, pin.subdirectory, package),
         marks=lambda: traces.hidden(state.git),
     )
     compare_files(findings, expected.files, snapshot, state.toplevel, rules)

@@ -20,7 +20,7 @@ from pinner.host.symlinks import follow
 from pinner.model.facts import Unknown
 from pinner.probes.base import Findings
 from pinner.probes.source_pinned import SCOPE, SYMLINK
-from pinner.probes.source_tree import is_importable_place, key_of
+from pinner.probes.source_tree import is_by_product, is_importable_place, key_of
 
 _KIND = "links"
 _SHOWN = 3
@@ -37,8 +37,10 @@ class Links(msgspec.Struct):
     elsewhere: dict[str, str] = {}
     reached: list[str] = []
 
-    def counts(self, path: str, subdirectory: str) -> bool:
-        """Whether a file that only the checkout has could change what is imported."""
+    def counts(self, path: str, subdirectory: str, package: str) -> bool:
+        """Whether a file that only the checkout has could change what the engine imports or reads."""
+        if is_by_product(path, subdirectory, package):
+            return False
         return is_importable_place(path, subdirectory) or any(
             place in ("", path) or path.startswith(f"{place}/") for place in self.reached
         )

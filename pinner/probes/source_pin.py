@@ -142,7 +142,8 @@ def _differs(wish: Wish, source: Source, state: CheckoutState, tree: str) -> dic
         raise UnknownFact(f"the checkout {state.toplevel} does not hold tree {tree}")
     for path, reason in pinned.unreadable.items():
         raise UnknownFact(f"submodule {escaped(path)} cannot be pinned: {reason}")
-    files = differing(pinned.files, snapshot, lambda path: links.counts(path, source.subdirectory))
+    package = engine_for(wish.manifest.engine.kind).PACKAGE
+    files = differing(pinned.files, snapshot, lambda path: links.counts(path, source.subdirectory, package))
     for path in (*submodules, *files):
         if escaped(path) != path:
             raise ManifestError(

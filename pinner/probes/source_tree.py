@@ -7,6 +7,7 @@ index, no line-end rules, no times. Must not start an interpreter.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,12 @@ from pinner.probes.base import Findings
 from pinner.probes.source_pinned import DELETED, SYMLINK
 
 _SHORT = 12
+_BUILD_DIRECTORIES = frozenset({"build", "dist", "node_modules"})
+_LEFT_BEHIND = (
+    *(".log", ".out", ".err", ".jsonl", ".ipynb", ".md"),
+    *(".swp", ".swo", "~", ".orig", ".rej", ".bak", ".tmp"),
+)
+_CODE = (".py", ".pyc", ".so", ".pyd")
 _KEYS_OF_THE_PROBE = frozenset({"commit", "tree", "imported-from"})
 
 
@@ -54,6 +61,23 @@ def is_importable_place(path: str, subdirectory: str) -> bool:
         return False
     below = path if root == "." else path[len(root) + 1 :]
     return not any(part.startswith(".") for part in below.split("/")[:-1])
+
+
+def is_by_product(path: str, subdirectory: str, package: str) -> bool:
+    """Whether a file that only the checkout has is what work leaves behind: no import and no data of the engine.
+
+    Logs, results, editor files and what a build left lie about in every checkout that people use. Beside the
+    engine's package only code counts, in it whatever is not named like such a file.
+    """
+    root = posixpath.normpath(subdirectory) if subdirectory else "."
+    parts = (path if root == "." else path.removeprefix(f"{root}/")).split("/")
+    name = parts[-1]
+    if parts[0] in _BUILD_DIRECTORIES or any(part.endswith((".egg-info", ".dist-info")) for part in parts):
+        return True
+    if name.startswith(".") or name.endswith(_LEFT_BEHIND) or re.fullmatch(r"core(\.\d+)?", name):
+        return True
+    in_package = package in parts[:2]
+    return bool(name) and not in_package and not name.endswith(_CODE)
 
 
 def differing(pinned: Mapping[str, str], snapshot: Snapshot, counts: Callable[[str], bool]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pinner.host.history import tree_id
 from pinner.model.facts import ABSENT, Unknown
 from pinner.probes.base import Findings
 from pinner.probes.source_pinned import comparable
-from pinner.probes.source_tree import compare_files, is_importable_place
+from pinner.probes.source_tree import compare_files, is_by_product, is_importable_place
 
 A, B = "a" * 40, "b" * 40
 
@@ -132,3 +132,37 @@ def test_directories_sort_as_git_sorts_them() -> None:
     inner = tree(b"100644 x\0" + blob)
     whole = tree(b"100644 a-b\0" + blob, b"40000 a\0" + inner, b"100644 a0\0" + blob)
     assert tree_id({"a/x": f"100644 {A}", "a0": f"100644 {A}", "a-b": f"100644 {A}"}) == whole.hex()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "server.log",
+        "results.jsonl",
+        "data/a.bin",
+        "trace.json.gz",
+        "notes.md",
+        "nb.ipynb",
+        ".x.swp",
+        "uv.lock",
+        "dist/pocket-1.whl",
+        "build/lib/pocket/a.py",
+        "pocket.egg-info/PKG-INFO",
+        "pocket/a.py~",
+        "pocket/a.py.orig",
+        "pocket/.DS_Store",
+        "core.123",
+        "nohup.out",
+    ],
+)
+@pytest.mark.parametrize("root", ["", "python"])
+def test_what_work_leaves_behind_is_no_drift(path: str, root: str) -> None:
+    assert is_by_product(f"{root}/{path}" if root else path, root, "pocket")
+
+
+@pytest.mark.parametrize(
+    "path", ["yaml.py", "yaml/__init__.py", "_x.so", "ghost.pyc", "pocket/config.json", "src/pocket/d.txt"]
+)
+@pytest.mark.parametrize("root", ["", "python"])
+def test_code_and_the_packages_data_count(path: str, root: str) -> None:
+    assert not is_by_product(f"{root}/{path}" if root else path, root, "pocket")
