@@ -178,7 +178,7 @@ def materialize(
             out.line(f"{'built' if built else 'already there:'} {result.workspace.root}")
         code = exit_code(drift)
         data = {"workspace": str(result.workspace.root), "built": built, **render.drift_data(drift)}
-        out.envelope(code, data)
+        out.envelope(code, data, status="unknown" if code is ExitCode.FAILED else "")
         return code
 
     _verb("materialize", output, body)
