@@ -253,12 +253,15 @@ def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
             )
         )
     for index, requirement in enumerate(python.requirements):
-        if requirement.lstrip().startswith("-"):
+        if not requirement.isprintable():
+            # A line break would begin a line of its own, which may be an option.
+            found_problems.append((f"python.requirements[{index}]", f"{requirement!r} is not one line of text"))
+        elif requirement.lstrip().startswith("-"):
             found_problems.append(
                 (f"python.requirements[{index}]", f"{requirement!r} is an option, not a requirement")
             )
     for index, address in enumerate(python.indexes):
-        if not address.startswith(("https://", "http://", "file://")):
+        if not address.startswith(("https://", "http://", "file://")) or re.search(r"\s", address):
             found_problems.append(
                 (f"python.indexes[{index}]", f"{address!r} is not an https, http or file address")
             )

@@ -90,6 +90,7 @@ def test_the_digest_ignores_comments_and_order(tmp_path: Path) -> None:
         (('commit = "good"', 'commit = "good", subdirectory = "../x"'), ["engine.source.subdirectory", "leaves"]),
         (('version = "3.11"', 'version = "3.11.7"'), ["python.version"]),
         (('requirements = ["numpy"]', 'requirements = ["-r x"]'), ["python.requirements[0]", "option"]),
+        (('requirements = ["numpy"]', 'requirements = ["numpy\\n-r x"]'), ["python.requirements[0]", "one line"]),
         (("version = 1", "version = 2"), ["version", "newer"]),
         (("version = 1", "version = true"), ["version"]),
         (("version = 1", 'version = "1"'), ["version"]),
