@@ -44,6 +44,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "downloads"
 
     @property
+    def pythons(self) -> Path:
+        """Interpreters that this machine lacked; workspaces stand upon them."""
+        return self.root / "pythons"
+
+    @property
     def config(self) -> Path:
         """Settings of this site: index-url and find-links."""
         return self.root / "config.toml"
