@@ -5,6 +5,7 @@ Owns run.json, what pinner keeps of a launch (no values of variables). Signals g
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import time
@@ -300,6 +301,8 @@ def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] =
     path = directory / SERVER_LOG
     if not path.exists():
         raise OperationFailed(f"{run.run} has no log")
+    # A piece may end within a character.
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     with path.open("rb") as stream:
         yield from (f"{line}\n" for line in log_tail(directory, lines))
         stream.seek(0, os.SEEK_END)
@@ -307,7 +310,7 @@ def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] =
             alive = runs.is_alive(directory)
             piece = stream.read()
             if piece:
-                yield piece.decode(errors="replace")
+                yield decode(piece)
             elif not alive:
                 return
             else:

@@ -20,6 +20,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 # Arguments stand in the lock, and everybody on the machine can read them.
 SECRET_FLAG = re.compile(r"(.*-)?(api-key|password|secret|token)\Z")
+SECRET_VARIABLE = re.compile(r"(^|_)(API_?KEY|PASSWORD|SECRET|SECRET_ACCESS_KEY|TOKEN)\Z", re.IGNORECASE)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 # Arguments that have a home of their own in the manifest, with the key that sets them.
@@ -314,6 +315,10 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
                 found_problems.append((f"env.{name}", "needs either `secret` or `site`"))
             elif given is not None and VARIABLE.match(given) is None:
                 found_problems.append((f"env.{name}", f"{given!r} is not a name of an environment variable"))
+        elif isinstance(value, str) and value and SECRET_VARIABLE.search(name):
+            found_problems.append(
+                (f"env.{name}", f'is a secret, and values stand in the lock; write {{ secret = "{name}" }}')
+            )
         elif isinstance(value, str) and "\0" in value:
             found_problems.append((f"env.{name}", "holds a NUL byte, which no environment can carry"))
     return found_problems
