@@ -313,6 +313,9 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             given = value.secret or value.site
             if (value.secret is None) == (value.site is None):
                 found_problems.append((f"env.{name}", "needs either `secret` or `site`"))
+            elif name.startswith("PYTHON"):
+                # `check` asks the launch interpreter what it imports, and must ask it as it will be started.
+                found_problems.append((f"env.{name}", "steers the interpreter: only a value of its own pins it"))
             elif given is not None and VARIABLE.match(given) is None:
                 found_problems.append((f"env.{name}", f"{given!r} is not a name of an environment variable"))
         elif isinstance(value, str) and value and SECRET_VARIABLE.search(name):

@@ -92,6 +92,7 @@ def test_the_digest_ignores_comments_and_order(tmp_path: Path) -> None:
         (('requirements = ["numpy"]', 'requirements = ["-r x"]'), ["python.requirements[0]", "option"]),
         (('requirements = ["numpy"]', 'requirements = ["numpy\\n-r x"]'), ["python.requirements[0]", "one line"]),
         (('HF_TOKEN = { secret = "HF_TOKEN" }', 'HF_TOKEN = "hf_x"'), ["env.HF_TOKEN", "is a secret"]),
+        (("NCCL_DEBUG = 1", 'PYTHONPATH = { site = "PYTHONPATH" }'), ["env.PYTHONPATH", "steers"]),
         (("version = 1", "version = 2"), ["version", "newer"]),
         (("version = 1", "version = true"), ["version"]),
         (("version = 1", 'version = "1"'), ["version"]),
