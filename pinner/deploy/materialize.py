@@ -18,10 +18,11 @@ import msgspec
 from pinner.deploy.check import built_part, check, scene_for, with_workspace
 from pinner.deploy.load import Deployment
 from pinner.deploy.running import all_runs, run_directory
+from pinner.deploy.tomlfile import bytes_digest
 from pinner.deploy.workspace import LAYOUT, Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
-from pinner.errors import Busy, CommandFailed, OperationFailed
+from pinner.errors import Busy, CommandFailed, LockError, OperationFailed
 from pinner.host import bytecode, runs
-from pinner.host.files import exclusive, make_read_only, remove_tree, write_atomic
+from pinner.host.files import exclusive, make_read_only, read_bytes, remove_tree, write_atomic
 from pinner.host.home import Home
 from pinner.host.interpreter import Question
 from pinner.host.uv import Uv, site_index
@@ -121,16 +122,19 @@ def _build(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace,
 def _build_environment(deployment: Deployment, lock: Lock, home: Home, stage: Workspace, say: Say) -> str:
     """Install what the pylock names, then the engine; returns the interpreter's full version."""
     python = lock.python
+    text = read_bytes(deployment.pylock_path, what="pylock")
+    if bytes_digest(text) != python.pylock:
+        # Relocked while this call waited for another one: the workspace would not hold what its name says.
+        raise LockError(f"{deployment.pylock_path} has changed since the lock was read", hint="run it again")
     site = site_index(home)
     uv = Uv(home, site=site, indexes=deployment.manifest.python.indexes)
     interpreter, full_version = uv.find_python(python.version)
-    text = deployment.pylock_path.read_text()
-    data = tomllib.loads(text)
+    data = tomllib.loads(text.decode())
     requirements = stage.root / "pylock.toml"
     if site.is_set or pylock_format.needs_site(data):
         requirements = stage.root / "requirements.txt"
-        text = pylock_format.hashed_requirements(data)
-    requirements.write_text(text)
+        text = pylock_format.hashed_requirements(data).encode()
+    requirements.write_bytes(text)
     say(f"installing {len(data.get('packages', []))} packages for Python {full_version}")
     uv.create_environment(stage.env, python=str(interpreter))
     uv.sync(stage.env, requirements, exclude_newer=python.exclude_newer)
