@@ -193,6 +193,8 @@ def base(tmp_path: Path, installation: Path, env: Path) -> Path:
     """The environment `env`, upon an installation of its own."""
     root = tmp_path / "base"
     shutil.copytree(installation, root, symlinks=True)
+    # Debian's is a link to a file in /etc, which is not the copy's to change.
+    (root / f"lib/python{MINOR}/sitecustomize.py").unlink(missing_ok=True)
     (env / "bin/python").unlink()
     (env / "bin/python").symlink_to(root / f"bin/python{MINOR}")
     config = env / "pyvenv.cfg"

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pinner.errors import Busy, UnknownFact
@@ -40,7 +41,9 @@ def test_a_second_start_is_refused(run: Run) -> None:
     state = run.start()
     with pytest.raises(Busy):
         runs.start(run.dir, run.spec())
-    assert runs.read_state(run.dir) == state
+    now = runs.read_state(run.dir)
+    # Without a cgroup the supervisor notes its processes from time to time.
+    assert msgspec.structs.replace(now, members=state.members) == state
     assert run.stop().stopped
     run.out.unlink()
     assert run.start().supervisor != state.supervisor
@@ -181,6 +184,8 @@ def test_interrupted_start_leaves_nothing(run: Run, monkeypatch: pytest.MonkeyPa
 def test_a_killed_supervisor_takes_the_server_along(run: Run, cgroup: bool) -> None:
     """H22: the server dies with its supervisor; what escaped is found and ended by the next stop."""
     state = run.start(*ESCAPES, cgroup=cgroup)
+    if cgroup and state.cgroup is None:
+        pytest.skip("no permission for a cgroup")
     pids = run.engine["pids"]
     if not cgroup:  # the one without the marker is known from the noted members only
         wait_for(lambda: pids["cleared"] in {pid for pid, *_ in runs.read_state(run.dir).members})
@@ -243,6 +248,8 @@ def test_a_reused_pid_is_not_signalled(run: Run) -> None:
 
 def test_a_state_that_is_not_of_the_lock_holder_is_refused(run: Run) -> None:
     state = run.start()
+    if state.cgroup is None:  # its notes of processes would write over the edit
+        wait_for(lambda: runs.read_state(run.dir).members)
     run.edit_state(supervisor={"pid": state.supervisor.pid, "start_ticks": state.supervisor.start_ticks + 1})
     with pytest.raises(UnknownFact, match="not the one"):
         run.stop()
