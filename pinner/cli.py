@@ -58,7 +58,10 @@ def main(argv: list[str] | None = None) -> int:
             from pinner.command import reject
 
             reject(argv)
-        return int(code)
+        # Where no verb was reached 1 is Click's word for Ctrl-C, and must not read as drift.
+        return ExitCode.INTERRUPTED if code == ExitCode.DIFFERENT and not _reached else int(code)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 
@@ -178,7 +181,7 @@ def materialize(
             out.line(f"{'built' if built else 'already there:'} {result.workspace.root}")
         code = exit_code(drift)
         data = {"workspace": str(result.workspace.root), "built": built, **render.drift_data(drift)}
-        out.envelope(code, data)
+        out.envelope(code, data, status="unknown" if code is ExitCode.FAILED else "")
         return code
 
     _verb("materialize", output, body)
@@ -300,8 +303,8 @@ def logs(
             all(out.piece(piece) for piece in running.follow(run, state, lines=lines))
             return ExitCode.OK
         tail = running.log_tail(directory, lines)
-        for line in tail:
-            out.line(line)
+        if not out.as_json:
+            out.piece("".join(f"{line}\n" for line in tail))
         out.envelope(ExitCode.OK, {"run": run.run, "path": str(directory / running.SERVER_LOG), "lines": tail})
         return ExitCode.OK
 

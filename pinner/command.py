@@ -71,7 +71,10 @@ class Interrupted(PinnerError):
 def _of_the_machine(error: OSError) -> PinnerError:
     """A full disk, a directory that cannot be written: not pinner's fault, and not an answer either."""
     where = f"{error.filename}: " if error.filename else ""
-    state = home().root
+    try:
+        state = home().root
+    except PinnerError:
+        return OperationFailed(f"{where}{error.strerror or error}")
     hint = f"pinner keeps its state in {state}; PINNER_HOME names another place"
     is_own = str(error.filename or "").startswith(str(state))
     return OperationFailed(f"{where}{error.strerror or error}", hint=hint if is_own or not where else None)

@@ -6,11 +6,10 @@ PinnerError
 ├── LockError             2  NAME.lock is missing, stale, damaged or too new
 ├── ArtifactError         2  a model or draft file is not what its name says
 ├── UnknownFact           3  a demanded fact could not be told
-├── OperationFailed       3  it could not be done
-│   ├── CommandFailed        a program that pinner started failed
-│   ├── LaunchFailed         the engine did not start or does not generate
-│   └── Busy                 somebody else holds what is needed
-└── DriftFound            1  the machine differs from the lock
+└── OperationFailed       3  it could not be done
+    ├── CommandFailed        a program that pinner started failed
+    ├── LaunchFailed         the engine did not start or does not generate
+    └── Busy                 somebody else holds what is needed
 """
 
 from __future__ import annotations
@@ -89,9 +88,3 @@ class LaunchFailed(OperationFailed):
 
 class Busy(OperationFailed):
     """Somebody else holds the port, the lock or the workspace."""
-
-
-class DriftFound(PinnerError):
-    """The machine differs from the lock."""
-
-    exit_code = ExitCode.DIFFERENT

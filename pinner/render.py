@@ -146,7 +146,9 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
         return
     if outcome.drift.accepted or outcome.drift.notes:
         for item in outcome.drift.accepted:
-            output.line(f"{output.yellow('ACCEPTED')}  {item.name}: {item.note.removeprefix('accepted: ')}")
+            output.line(
+                f"{output.yellow('ACCEPTED')}  {plain(item.name)}: {plain(item.note.removeprefix('accepted: '))}"
+            )
         _notes(output, outcome.drift.notes)
     state = "already up" if outcome.already else "up"
     tokens = "1 token" if outcome.tokens == 1 else f"{outcome.tokens} tokens"
@@ -188,7 +190,7 @@ def status_text(output: Output, statuses: list[Status]) -> None:
         paint = output.green if status.is_serving else output.dim if status.state == "exited" else output.yellow
         output.line(f"{paint(cells)}  {row[4]}".rstrip())
         for override in status.run.overrides:
-            output.line(f"  {output.yellow('accepted')} {override.key}: {override.reason}")
+            output.line(f"  {output.yellow('accepted')} {plain(override.key)}: {plain(override.reason)}")
 
 
 def status_data(statuses: list[Status]) -> dict[str, Any]:

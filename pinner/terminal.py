@@ -201,9 +201,13 @@ def plain(text: str, *, lines: bool = False) -> str:
 
     Names of files, variables and log lines may hold anything. `lines` lets line breaks stand.
     """
-    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     kept = "\n\t" if lines else ""
-    return "".join(one if one in kept or one.isprintable() else _escaped(one) for one in text)
+    return "".join(one if one in kept or one.isprintable() else _escaped(one) for one in _text(text))
+
+
+def _text(text: str) -> str:
+    """Text that every encoder takes: bytes that were no text become escapes."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _escaped(character: str) -> str:
@@ -218,13 +222,12 @@ def _text_only(value: Any) -> Any:
         return [_text_only(item) for item in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return _text(str(value))
 
 
 def _encodable(text: str, stream: TextIO) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    data = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return data.encode(encoding, "backslashreplace").decode(encoding)
+    return _text(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _silence(stream: TextIO) -> None:

@@ -10,12 +10,12 @@ import msgspec
 from pinner.deploy.load import Deployment
 from pinner.deploy.workspace import find_workspace
 from pinner.engines import engine_for
-from pinner.errors import ExitCode, ManifestError, PinnerError, UnknownFact
+from pinner.errors import ExitCode, ManifestError, PinnerError
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
 from pinner.model.facts import Difference, Drift, Observation, Override, Unknown, accept
 from pinner.model.lock import Lock
-from pinner.probes import PROBES, draft, source
+from pinner.probes import PROBES, draft, python_env, source
 from pinner.probes.base import Probe, Scene, Workspace
 
 NOT_MATERIALIZED = "nothing is materialized to look at"
@@ -50,17 +50,30 @@ def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
     return accept(msgspec.structs.replace(drift, hints=_hints(scene, drift)), overrides)
 
 
-def built_differences(lock: Lock, drift: Drift) -> list[Difference]:
-    """Differences in what `materialize` builds: no checkout, environment or interpreter of the user's."""
+def built_part(lock: Lock, drift: Drift) -> Drift:
+    """What of a drift is in what `materialize` builds: no checkout, environment or interpreter of the user's."""
     built = {aspect for aspect in BUILT_ASPECTS if needs_workspace(aspect, lock)}
-    return [item for item in drift.differences if item.aspect in built and not item.key.startswith("base")]
+
+    def is_built(item: Difference) -> bool:
+        if item.aspect == python_env.NAME:
+            if item.key.startswith(python_env.BYTE_CODE):
+                return True
+            if item.key == python_env.BASE or item.key.startswith(f"{python_env.BASE}/"):
+                return False
+        return item.aspect in built
+
+    return Drift(
+        differences=tuple(filter(is_built, drift.differences)),
+        unknown=tuple(filter(is_built, drift.unknown)),
+        hints=drift.hints,
+    )
 
 
 def _hints(scene: Scene, drift: Drift) -> tuple[str, ...]:
     """What puts right what pinner itself has built, or not built yet."""
     if scene.workspace is None:
         return ("`pinner materialize` builds what is not there yet",) if drift.unknown else ()
-    if built_differences(scene.lock, drift):
+    if built_part(scene.lock, drift).differences:
         return (f"`pinner materialize --rebuild` makes {scene.workspace.root} anew",)
     return ()
 
@@ -105,8 +118,6 @@ def _ask(name: str, probe: Probe, scene: Scene) -> Drift:
         return unknown_aspect(name, NOT_MATERIALIZED)
     try:
         return judged(probe, scene.lock, probe.observe(scene))
-    except UnknownFact as error:
-        return unknown_aspect(name, error.message)
     except PinnerError as error:
         # One aspect that cannot be read must not hide what the others have found.
         return unknown_aspect(name, error.message)

@@ -40,7 +40,7 @@ from pinner.deploy.tomlfile import data_digest
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import Engine, engine_for
 from pinner.engines.base import Health
-from pinner.errors import Busy, LaunchFailed, OperationFailed, PinnerError
+from pinner.errors import Busy, LaunchFailed, OperationFailed, PinnerError, UnknownFact
 from pinner.host import runs
 from pinner.host.files import exclusive
 from pinner.host.home import Home
@@ -247,9 +247,9 @@ def _ended(directory: Path) -> str:
 
 def _stop_quietly(directory: Path, lock: Lock, reason: str, *, force: bool = False) -> None:
     """Stop what this call started; the error that led here is the one to tell."""
-    if runs.is_alive(directory):
-        write_ending(directory, Ending(by="up", reason=reason))
-    with contextlib.suppress(OperationFailed):
+    with contextlib.suppress(OperationFailed, UnknownFact):
+        if runs.is_alive(directory):
+            write_ending(directory, Ending(by="up", reason=reason))
         runs.stop(directory, timeout_s=lock.serve.stop_timeout_s + SWEEP_S, force=force)
 
 

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from pinner.deploy.check import built_differences, check, scene_for, with_workspace
+from pinner.deploy.check import built_part, check, scene_for, with_workspace
 from pinner.deploy.load import Deployment
 from pinner.deploy.running import all_runs, run_directory
+from pinner.deploy.tomlfile import bytes_digest
 from pinner.deploy.workspace import LAYOUT, Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
-from pinner.errors import Busy, CommandFailed, OperationFailed
+from pinner.errors import Busy, CommandFailed, LockError, OperationFailed
 from pinner.host import bytecode, runs
-from pinner.host.files import exclusive, make_read_only, remove_tree, write_atomic
+from pinner.host.files import exclusive, make_read_only, read_bytes, remove_tree, write_atomic
 from pinner.host.home import Home
+from pinner.host.interpreter import Question
 from pinner.host.uv import Uv, site_index
 from pinner.model import pylock as pylock_format
-from pinner.model.facts import Drift
+from pinner.model.facts import Drift, Unknown
 from pinner.model.lock import Lock
 from pinner.probes import python_env, source
 from pinner.probes.base import Workspace
@@ -76,9 +79,8 @@ def _build_anew_if_damaged(
 
 
 def verified(deployment: Deployment, lock: Lock, home: Home) -> Drift:
-    """What differs in a workspace that was there already, by the probes of `check`; nothing else is judged."""
-    drift = check(scene_for(deployment, lock, home))
-    return Drift(differences=tuple(built_differences(lock, drift)), hints=drift.hints)
+    """What differs, or cannot be told, in a workspace that was there; by the probes of `check`."""
+    return built_part(lock, check(scene_for(deployment, lock, home)))
 
 
 def _refuse_in_use(workspace: Workspace, home: Home) -> None:
@@ -120,16 +122,19 @@ def _build(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace,
 def _build_environment(deployment: Deployment, lock: Lock, home: Home, stage: Workspace, say: Say) -> str:
     """Install what the pylock names, then the engine; returns the interpreter's full version."""
     python = lock.python
+    text = read_bytes(deployment.pylock_path, what="pylock")
+    if bytes_digest(text) != python.pylock:
+        # Relocked while this call waited for another one: the workspace would not hold what its name says.
+        raise LockError(f"{deployment.pylock_path} has changed since the lock was read", hint="run it again")
     site = site_index(home)
     uv = Uv(home, site=site, indexes=deployment.manifest.python.indexes)
     interpreter, full_version = uv.find_python(python.version)
-    text = deployment.pylock_path.read_text()
-    data = tomllib.loads(text)
+    data = tomllib.loads(text.decode())
     requirements = stage.root / "pylock.toml"
     if site.is_set or pylock_format.needs_site(data):
         requirements = stage.root / "requirements.txt"
-        text = pylock_format.hashed_requirements(data)
-    requirements.write_text(text)
+        text = pylock_format.hashed_requirements(data).encode()
+    requirements.write_bytes(text)
     say(f"installing {len(data.get('packages', []))} packages for Python {full_version}")
     uv.create_environment(stage.env, python=str(interpreter))
     uv.sync(stage.env, requirements, exclude_newer=python.exclude_newer)
@@ -179,8 +184,13 @@ def _install_engine(lock: Lock, uv: Uv, interpreter: Path, stage: Workspace, say
 
 
 def _make_writable(root: Path) -> None:
-    for directory, _, _ in os.walk(root):
+    """Give the owner write permission everywhere: a backend may rewrite a file that the repository holds."""
+    for directory, _, names in os.walk(root):
         Path(directory).chmod(0o755)
+        for name in names:
+            path = Path(directory, name)
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode | stat.S_IWUSR)
 
 
 def _compile(lock: Lock, workspace: Workspace) -> None:
@@ -192,10 +202,20 @@ def _compile(lock: Lock, workspace: Workspace) -> None:
     if not is_in_place(lock):
         bytecode.compile_trees(workspace.python, [workspace.env / "lib"], checked=False)
         return
-    targets = [python_env.site_packages(workspace.env)]
+    targets = _site_packages(lock, workspace)
     if workspace.checkout is not None:
         targets.append(workspace.checkout / lock.engine.source.subdirectory)
     bytecode.compile_trees(workspace.python, targets, checked=True, prefix=workspace.root / "bytecode")
+
+
+def _site_packages(lock: Lock, workspace: Workspace) -> list[Path]:
+    """Where packages are installed; only its interpreter knows that of an environment in place."""
+    if lock.python.path is None:
+        return [python_env.site_packages(workspace.env)]
+    answer = Question(workspace.python, workspace.env).answer()
+    if isinstance(answer, Unknown):
+        raise OperationFailed(f"the environment {workspace.env} cannot be asked: {answer.reason}")
+    return [Path(place) for place in answer.places]
 
 
 def _seal(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, full_version: str) -> Drift:
@@ -219,7 +239,8 @@ def _seal(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace, 
     write_atomic(pending, text)
     looked_at = with_workspace(scene, msgspec.structs.replace(workspace, seal=pending))
     drift = check(looked_at)
-    wrong = built_differences(lock, drift)
+    built = built_part(lock, drift)
+    wrong = (*built.differences, *built.unknown)
     if wrong:
         lines = "\n  ".join(f"{item.name}: pinned {item.pinned}, built {item.observed}" for item in wrong[:20])
         raise OperationFailed(f"what was built is not what the lock says:\n  {lines}")

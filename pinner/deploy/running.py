@@ -5,6 +5,7 @@ Owns run.json, what pinner keeps of a launch (no values of variables). Signals g
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import time
@@ -122,11 +123,13 @@ def live_run(home: Home, deployment_key: str) -> Run | None:
 
 def leftovers(home: Home, deployment_key: str) -> list[Run]:
     """Runs of a deployment whose supervisor was killed and whose processes are still there."""
-    return [
-        run
-        for run in all_runs(home)
-        if run.deployment == deployment_key and runs.survivors(run_directory(home, run.run))
-    ]
+    found = []
+    for run in all_runs(home):
+        # What a container that is gone or another host has left is not here, and must not block an `up` for ever.
+        with contextlib.suppress(runs.RunElsewhere):
+            if run.deployment == deployment_key and runs.survivors(run_directory(home, run.run)):
+                found.append(run)
+    return found
 
 
 def find_run(text: str, home: Home) -> Run | None:
@@ -156,10 +159,17 @@ def find_run(text: str, home: Home) -> Run | None:
 def status(run: Run, home: Home) -> Status:
     """Look at one run; if it is up, have it generate."""
     directory = run_directory(home, run.run)
+    alive = False
     try:
         alive = runs.is_alive(directory)
         state = runs.read_state(directory)
         left = [] if alive else runs.survivors(directory)
+    except runs.NoRun:
+        if alive:
+            return Status(run=run, state="starting", pid=None, uptime_s=None, generates=None, detail="")
+        # `up` was killed, or is about to start it.
+        never = Ending(by="up", reason="it was not started")
+        return _status(run, "failed", detail=never.reason, ending=never)
     except runs.RunElsewhere as error:
         return _status(run, "elsewhere", detail=error.message)
     except PinnerError as error:
@@ -224,7 +234,7 @@ def all_status(home: Home, *, ended: bool) -> list[Status]:
         is_newest = run.deployment not in seen
         seen.add(run.deployment)
         one = status(run, home)
-        if ended or one.state not in ("exited", "failed") or (is_newest and not one.was_stopped):
+        if ended or one.state not in ("exited", "failed", "elsewhere") or (is_newest and not one.was_stopped):
             found.append(one)
     return found
 
@@ -291,6 +301,8 @@ def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] =
     path = directory / SERVER_LOG
     if not path.exists():
         raise OperationFailed(f"{run.run} has no log")
+    # A piece may end within a character.
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     with path.open("rb") as stream:
         yield from (f"{line}\n" for line in log_tail(directory, lines))
         stream.seek(0, os.SEEK_END)
@@ -298,7 +310,7 @@ def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] =
             alive = runs.is_alive(directory)
             piece = stream.read()
             if piece:
-                yield piece.decode(errors="replace")
+                yield decode(piece)
             elif not alive:
                 return
             else:

@@ -13,6 +13,7 @@ import msgspec
 
 from pinner.deploy.tomlfile import data_digest
 from pinner.host.home import Home
+from pinner.host.interpreter import locate
 from pinner.model.lock import Lock
 from pinner.probes.base import Workspace
 
@@ -55,23 +56,18 @@ def inputs(lock: Lock, directory: Path) -> dict[str, Any]:
     return {"layout": LAYOUT, "platform": sysconfig.get_platform(), "source": code, "python": env}
 
 
-def environment_root(place: Path) -> Path:
-    """The environment that `python.path` names: its directory, or the interpreter in it."""
-    return place.parent.parent if place.parent.name == "bin" and not place.is_dir() else place
-
-
 def workspace_paths(lock: Lock, directory: Path, home: Home, *, root: Path | None = None) -> Workspace:
     """The places of a lock's workspace, built or not. `root` overrides where it lies, for one being built."""
     digest = data_digest(inputs(lock, directory)).removeprefix("sha256:")
     root = root or home.workspaces / digest[:24]
     source, python = lock.engine.source, lock.python
-    env = root / "env" if python.path is None else environment_root(directory / python.path)
+    env, interpreter = locate(root / "env" if python.path is None else directory / python.path)
     return Workspace(
         root=root,
         tree=root / "tree" if source.type == "git" else None,
         checkout=directory / source.path if source.type == "path" and source.path else None,
         env=env,
-        python=env / "bin" / "python",
+        python=interpreter,
         seal=root / "seal.json",
     )
 

@@ -43,7 +43,7 @@ class Engine(Protocol):
         """What the server says of itself; only a generation proves anything."""
 
     def generate(self, http: Http, url: str, *, timeout_s: float) -> int:
-        """Generate a few tokens and count them. Raises requests' errors and ValueError for a bad answer."""
+        """Generate a few tokens and count them. Raises HttpFailed, also for an answer that is none."""
 
     def account(self, http: Http, url: str) -> Mapping[str, Any]:
         """The server's own account of its arguments, by flag name with underscores; secrets left out."""

@@ -44,6 +44,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "downloads"
 
     @property
+    def pythons(self) -> Path:
+        """Interpreters that this machine lacked; workspaces stand upon them."""
+        return self.root / "pythons"
+
+    @property
     def config(self) -> Path:
         """Settings of this site: index-url and find-links."""
         return self.root / "config.toml"
@@ -58,7 +63,7 @@ def home(environ: dict[str, str] | None = None) -> Home:
     """The state directory that $PINNER_HOME names, or the platform's default."""
     given = (os.environ if environ is None else environ).get("PINNER_HOME")
     if given:
-        root = Path(given).expanduser()
+        root = Path(os.path.expanduser(given))  # noqa: PTH111  # Path's raises where there is no such user
         if not root.is_absolute():
             raise UsageError(
                 f"PINNER_HOME is {given!r}, which means another place in every directory",
@@ -67,4 +72,8 @@ def home(environ: dict[str, str] | None = None) -> Home:
         return Home(root)
     import platformdirs  # noqa: PLC0415  # only where the default is wanted
 
-    return Home(platformdirs.user_data_path("pinner", appauthor=False))
+    root = platformdirs.user_data_path("pinner", appauthor=False)
+    if not root.is_absolute():
+        # A user without an entry in the password file and without HOME, as in some containers.
+        raise UsageError("this user has no home directory", hint="set PINNER_HOME to an absolute path")
+    return Home(root)

@@ -60,6 +60,13 @@ print(json.dumps(answer))
 """
 
 
+def locate(place: Path) -> tuple[Path, Path]:
+    """(environment, interpreter) for a path to either."""
+    if place.parent.name == "bin" and not place.is_dir():
+        return place.parent.parent, place
+    return place, place / "bin" / "python"
+
+
 class Interpreter(msgspec.Struct, frozen=True):
     """An interpreter: full version, such as "3.11.7", its environment, its site-packages that exist.
 

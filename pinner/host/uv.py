@@ -88,6 +88,7 @@ class Uv:
         self._site = site or SiteIndex()
         self._home = home
         self._indexes = tuple(indexes)
+        self._pythons: Path | None = None
 
     def resolve(
         self,
@@ -126,10 +127,19 @@ class Uv:
         self._run(argv, cwd=output.parent)
 
     def find_python(self, version: str) -> tuple[Path, str]:
-        """An interpreter of a minor version (uv may fetch one) and its full version, such as "3.11.7"."""
+        """An interpreter of a minor version and its full version, such as "3.11.7".
+
+        One that this machine lacks is fetched into pinner's own directory. CommandFailed if that fails.
+        """
         # No project and no environment that happens to lie around the caller may choose it.
         argv = ["python", "find", "--system", "--no-project", version]
-        path = self._run(argv, cwd=Path("/")).strip()
+        try:
+            path = self._run(argv, cwd=Path("/")).strip()
+        except CommandFailed:
+            # uv only finds what is installed, and would install to the user's home.
+            self._pythons = self._home.pythons
+            self._run(["python", "install", "--no-bin", version], cwd=Path("/"), watch=_watch(current()))
+            path = self._run(argv, cwd=Path("/")).strip()
         # Asking uv a second time would search a second time.
         ask = (path, "-I", "-S", "-c", "import platform; print(platform.python_version())")
         return Path(path), process.run(ask, env={"LANG": "C.UTF-8"}).stdout.decode().strip()
@@ -207,6 +217,8 @@ class Uv:
         # uv would make this directory in the user's home.
         env["UV_CREDENTIALS_DIR"] = str(self._home.downloads / "credentials")
         env["UV_NO_CONFIG"] = "1"
+        if self._pythons is not None:
+            env["UV_PYTHON_INSTALL_DIR"] = str(self._pythons)
         first = self._site.index_url or (self._indexes[0] if self._indexes else None)
         if first:
             env["UV_DEFAULT_INDEX"] = first

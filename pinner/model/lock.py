@@ -1,6 +1,6 @@
 """The lock: every pin as typed and frozen data.
 
-Owns the format of NAME.lock. Must not read files or judge the machine; pinner/deploy/load.py reads it,
+Owns the format of NAME.lock. Must not read files or judge the machine; pinner/deploy/locks.py reads it,
 pinner/deploy/resolve.py makes it. The distributions of a resolved environment stand in pylock.NAME.toml
 (PEP 751); the lock holds that file's digest.
 """

@@ -20,6 +20,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 # Arguments stand in the lock, and everybody on the machine can read them.
 SECRET_FLAG = re.compile(r"(.*-)?(api-key|password|secret|token)\Z")
+SECRET_VARIABLE = re.compile(r"(^|_)(API_?KEY|PASSWORD|SECRET|SECRET_ACCESS_KEY|TOKEN)\Z", re.IGNORECASE)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 # Arguments that have a home of their own in the manifest, with the key that sets them.
@@ -253,12 +254,15 @@ def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
             )
         )
     for index, requirement in enumerate(python.requirements):
-        if requirement.lstrip().startswith("-"):
+        if not requirement.isprintable():
+            # A line break would begin a line of its own, which may be an option.
+            found_problems.append((f"python.requirements[{index}]", f"{requirement!r} is not one line of text"))
+        elif requirement.lstrip().startswith("-"):
             found_problems.append(
                 (f"python.requirements[{index}]", f"{requirement!r} is an option, not a requirement")
             )
     for index, address in enumerate(python.indexes):
-        if not address.startswith(("https://", "http://", "file://")):
+        if not address.startswith(("https://", "http://", "file://")) or re.search(r"\s", address):
             found_problems.append(
                 (f"python.indexes[{index}]", f"{address!r} is not an https, http or file address")
             )
@@ -309,8 +313,15 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             given = value.secret or value.site
             if (value.secret is None) == (value.site is None):
                 found_problems.append((f"env.{name}", "needs either `secret` or `site`"))
+            elif name.startswith("PYTHON"):
+                # `check` asks the launch interpreter what it imports, and must ask it as it will be started.
+                found_problems.append((f"env.{name}", "steers the interpreter: only a value of its own pins it"))
             elif given is not None and VARIABLE.match(given) is None:
                 found_problems.append((f"env.{name}", f"{given!r} is not a name of an environment variable"))
+        elif isinstance(value, str) and value and SECRET_VARIABLE.search(name):
+            found_problems.append(
+                (f"env.{name}", f'is a secret, and values stand in the lock; write {{ secret = "{name}" }}')
+            )
         elif isinstance(value, str) and "\0" in value:
             found_problems.append((f"env.{name}", "holds a NUL byte, which no environment can carry"))
     return found_problems

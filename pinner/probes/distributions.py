@@ -19,6 +19,8 @@ from pathlib import Path
 
 import msgspec
 
+from pinner.host.files import escaped
+
 _INFO = re.compile(r"(?P<name>[^/]+?)-(?P<version>[^/-]+)\.dist-info")
 
 
@@ -85,7 +87,7 @@ def describe_origin(data: bytes) -> str:
 
 
 def _read(root: Path, info: Path) -> Distribution:
-    directory = info.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    directory = escaped(info.name)
     found = _INFO.fullmatch(directory)
     name, version = (found["name"], found["version"]) if found else (directory.removesuffix(".dist-info"), "?")
     place = posixpath.normpath(os.path.relpath(info.parent, root))

@@ -16,6 +16,7 @@ from pinner.errors import ManifestError
 from pinner.model.facts import Observation
 from pinner.model.lock import DraftPin, Lock, WeightsPin
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.target import directory
 from pinner.probes.weights import compare_files, observe_files, pin_files, read_config
 
 NAME = "draft"
@@ -34,9 +35,9 @@ def pin(wish: Wish) -> DraftPin | None:
     unknown = algorithm_problem(draft.algorithm)
     if unknown:
         raise ManifestError(f"draft.algorithm: {unknown}")
-    directory = _directory(wish, draft.path)
-    files = pin_files(directory, wish.memory, key="draft.path")
-    wrong = _mismatch(draft.algorithm, directory, _directory(wish, wish.manifest.model.path))
+    root = directory(wish, draft.path)
+    files = pin_files(root, wish.memory, key="draft.path")
+    wrong = _mismatch(draft.algorithm, root, directory(wish, wish.manifest.model.path))
     if wrong:
         raise ManifestError(f"draft.algorithm: {wrong[0]}")
     return DraftPin(
@@ -57,7 +58,7 @@ def problems(scene: Scene) -> list[str]:
     pinned = scene.lock.draft
     if pinned is None or _is_changed(scene, pinned) or _is_changed(scene, scene.lock.model):
         return []
-    return _mismatch(pinned.algorithm, _directory(scene, pinned.path), _directory(scene, scene.lock.model.path))
+    return _mismatch(pinned.algorithm, directory(scene, pinned.path), directory(scene, scene.lock.model.path))
 
 
 def observe(scene: Scene) -> Observation | None:
@@ -68,11 +69,11 @@ def observe(scene: Scene) -> Observation | None:
     pinned = scene.lock.draft
     if pinned is None:
         return None
-    directory = _directory(scene, pinned.path)
-    seen = observe_files(NAME, pinned, directory, scene.memory, deep=scene.deep)
-    if not directory.is_dir():
+    root = directory(scene, pinned.path)
+    seen = observe_files(NAME, pinned, root, scene.memory, deep=scene.deep)
+    if not root.is_dir():
         return seen
-    wrong = _mismatch(pinned.algorithm, directory, _directory(scene, scene.lock.model.path))
+    wrong = _mismatch(pinned.algorithm, root, directory(scene, scene.lock.model.path))
     if not wrong:
         return seen
     told = tuple(f"draft and target do not fit: {sentence}" for sentence in wrong)
@@ -95,7 +96,7 @@ def capture(scene: Scene) -> DraftPin | None:
     pinned = scene.lock.draft
     if pinned is None:
         return None
-    files = pin_files(_directory(scene, pinned.path), scene.memory, key="draft.path")
+    files = pin_files(directory(scene, pinned.path), scene.memory, key="draft.path")
     return msgspec.structs.replace(pinned, files=files)
 
 
@@ -109,13 +110,9 @@ def _is_changed(scene: Scene, pin: WeightsPin) -> bool:
     """Whether a directory's config.json is not the pinned one, by its bytes."""
     pinned = next((file.sha256 for file in pin.files if file.path == _CONFIG), None)
     try:
-        data = (_directory(scene, pin.path) / _CONFIG).read_bytes()
+        data = (directory(scene, pin.path) / _CONFIG).read_bytes()
     except FileNotFoundError:
         return pinned is not None
     except OSError:
         return True
     return pinned != f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
-def _directory(place: Wish | Scene, path: str) -> Path:
-    return place.directory / Path(path).expanduser()

@@ -17,6 +17,7 @@ import msgspec
 
 from pinner.host import checkout
 from pinner.host.digest import DigestMemory, Scope
+from pinner.host.files import escaped
 from pinner.host.history import SHORT
 from pinner.model.facts import ABSENT, Unknown
 from pinner.probes.base import Findings
@@ -260,7 +261,7 @@ def _spelled(path: str, directory: Path) -> str:
     """A path as a lock names it: relative where it lies beside the manifest."""
     top = os.path.realpath(directory)
     text = os.path.relpath(path, top) if _is_in(path, top) and path != top else path
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return escaped(text)
 
 
 def _is_in(path: str, other: str) -> bool:

@@ -14,10 +14,12 @@ from pinner.probes import python_in_place, python_sealed
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 from pinner.probes.base_interpreter import KEY as BASE
 from pinner.probes.linked import link_key
-from pinner.probes.python_sealed import Damaged, seal, seal_base
+from pinner.probes.python_sealed import BYTE_CODE, Damaged, seal, seal_base
 from pinner.probes.python_words import key_of
 
 __all__ = [
+    "BASE",
+    "BYTE_CODE",
     "NAME",
     "Damaged",
     "capture",

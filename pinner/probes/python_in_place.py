@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pinner.errors import ManifestError, UnknownFact
 from pinner.host.digest import DigestMemory
-from pinner.host.interpreter import Interpreter, Question
+from pinner.host.interpreter import Interpreter, Question, locate
 from pinner.model.facts import Unknown
 from pinner.model.lock import PythonPin
 from pinner.probes.base import Findings, Scene
@@ -21,18 +21,11 @@ from pinner.probes.installed import Reading, Snapshots, read_contents, site_name
 from pinner.probes.installed_drift import judge_contents
 from pinner.probes.inventory import recall_entries, remember_entries
 from pinner.probes.linked import Linked, Surroundings, link_key, not_followed
-from pinner.probes.python_sealed import judge_interpreter
+from pinner.probes.python_sealed import judge_interpreter, look_at_byte_code
 from pinner.probes.python_words import key_of
 
 _MOST_NOTES = 5
 _SITES = "site-packages"
-
-
-def locate(place: Path) -> tuple[Path, Path]:
-    """(environment, interpreter) for a path to either."""
-    if place.parent.name == "bin" and not place.is_dir():
-        return place.parent.parent, place
-    return place, place / "bin" / "python"
 
 
 def pin(
@@ -43,7 +36,7 @@ def pin(
     `engine` is the directory of a checkout in place that the engine is imported from. ManifestError without an
     environment, UnknownFact if a file is not readable.
     """
-    root, python = locate(directory / Path(path).expanduser())
+    root, python = locate(directory / path)
     if not python.exists():
         raise ManifestError(f"python.path: there is no interpreter at {python}")
     answer = Question(python, root).answer()
@@ -88,7 +81,7 @@ def _elsewhere(answer: Interpreter, engine: Path | None) -> list[Path]:
 
 def look(scene: Scene, pinned: PythonPin) -> Findings:
     """Everything in the environment that is not as locked."""
-    root, python = locate(scene.directory / Path(pinned.path or "").expanduser())
+    root, python = locate(scene.directory / (pinned.path or ""))
     found = Findings()
     answer = Question(python, root).answer()
     judge_interpreter(answer, python, "" if pinned.interpreter else pinned.patch_level, found)
@@ -117,6 +110,8 @@ def look(scene: Scene, pinned: PythonPin) -> Findings:
         leads, Surroundings(scene.directory, _elsewhere(answer, engine_of(scene)), scene.memory, scene.deep)
     )
     linked.judge(pinned.linked, found)
+    if scene.workspace is not None:
+        look_at_byte_code(scene, scene.workspace, found)
     return found
 
 

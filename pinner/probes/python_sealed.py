@@ -23,6 +23,9 @@ from pinner.probes.distributions import Distribution, is_byte_code, owners, read
 from pinner.probes.inventory import Inventory, Origin, read_inventory, write_inventory
 from pinner.probes.python_words import key_of, record_gone, shown, when
 
+# What the keys of byte code that is kept in the workspace begin with.
+BYTE_CODE = "bytecode/"
+
 # More differing files of one distribution than these are told as one difference.
 _MANY = 20
 
@@ -94,16 +97,22 @@ def look(scene: Scene, workspace: Workspace) -> Findings:
     question = Question(workspace.python, workspace.env)
     found = Findings()
     stored = _read_seal(workspace.seal)
-    trees = [(workspace.env, "env", ""), (workspace.root / "bytecode", "bytecode", "bytecode/")]
     try:
-        for root, key, prefix in trees:
-            digest = stored.get(key)
-            if isinstance(digest, str):
-                look_at_tree(scene, root, digest, prefix, found)
+        digest = stored.get("env")
+        if isinstance(digest, str):
+            look_at_tree(scene, workspace.env, digest, "", found)
+        look_at_byte_code(scene, workspace, found)
     finally:
         answer = question.answer()
     _judge_base(scene, workspace, answer, stored, found)
     return found
+
+
+def look_at_byte_code(scene: Scene, workspace: Workspace, found: Findings) -> None:
+    """The byte code that a workspace keeps for code in place, where it has any: the engine runs it."""
+    digest = _read_seal(workspace.seal).get("bytecode")
+    if isinstance(digest, str):
+        look_at_tree(scene, workspace.root / "bytecode", digest, BYTE_CODE, found)
 
 
 def _judge_base(

@@ -18,6 +18,7 @@ from pinner.host.digest import take_snapshot
 from pinner.host.export import Patch
 from pinner.host.history import SHORT
 from pinner.host.home import Home
+from pinner.host.interpreter import locate
 from pinner.host.process import Started
 from pinner.model.facts import ABSENT, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock, SourcePin
@@ -118,8 +119,7 @@ def _interpreter(scene: Scene) -> Path | None:
         return scene.workspace.python
     if scene.lock.python.path is None:
         return None
-    place = scene.directory / scene.lock.python.path
-    return place / "bin" / "python" if place.is_dir() else place
+    return locate(scene.directory / scene.lock.python.path)[1]
 
 
 def _observe_tree(scene: Scene, findings: Findings) -> None:

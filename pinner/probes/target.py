@@ -44,4 +44,4 @@ def capture(scene: Scene) -> WeightsPin:
 
 def directory(place: Wish | Scene, path: str) -> Path:
     """Where a path of the manifest or lock leads."""
-    return place.directory / Path(path).expanduser()
+    return place.directory / path

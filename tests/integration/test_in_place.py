@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from pinner.model.facts import ABSENT
+from pinner.deploy.check import built_part
+from pinner.deploy.workspace import workspace_paths
+from pinner.host.home import Home
+from pinner.model.facts import ABSENT, Drift
 from pinner.probes import python_env, python_in_place
 from tests.integration.environments import MINOR, SITE, InPlace, Sealed
 from tests.tiny import commit, git
@@ -223,3 +227,33 @@ def test_an_installation_that_is_no_virtual_environment(tmp_path: Path, env: Pat
     assert pinned.loose == {}
     assert told == [f"{base} is no virtual environment: programs in its bin count only where a RECORD names them"]
     subprocess.run([base / f"bin/python{MINOR}", "-c", "pass"], check=True)
+
+
+def test_the_interpreter_that_the_path_names_is_the_one_that_runs(tmp_path: Path, env: Path) -> None:
+    """Pinned, asked for the engine and launched must be one interpreter, whatever lies beside it."""
+    named = f"env/bin/python{MINOR}"
+    lock = InPlace(tmp_path, named).lock
+    (env / "bin/python").unlink()
+    (env / "bin/python").symlink_to("/bin/false")
+    workspace = workspace_paths(lock, tmp_path, Home(tmp_path / "home"))
+    assert (workspace.env, workspace.python) == (env, tmp_path / named)
+
+
+def test_byte_code_that_a_workspace_keeps_is_looked_at(tmp_path: Path, env: Path) -> None:
+    there = InPlace(tmp_path)
+    compiled = tmp_path / "bytecode/module.pyc"
+    compiled.parent.mkdir()
+    compiled.write_bytes(b"compiled")
+    (tmp_path / "seal.json").write_bytes(
+        msgspec.json.encode({"bytecode": python_env.seal(compiled.parent, there.memory)})
+    )
+    scene = Sealed.scene(there)
+
+    def drift() -> Drift:
+        differences, unknown = python_env.compare(there.lock, python_env.observe(scene))
+        return Drift(differences=differences, unknown=unknown)
+
+    assert drift() == Drift()
+    compiled.write_bytes(b"other code")
+    assert [item.key for item in drift().differences] == ["bytecode/module.pyc"]
+    assert built_part(there.lock, drift()).differences == drift().differences

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pinner import __version__
 from pinner.cli import main
+from pinner.deploy.running import Run, all_status, leftovers, write_run
+from pinner.host import procfs
+from pinner.host.home import Home
+from pinner.host.runstate import Identity, RunState
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -102,3 +108,94 @@ def test_an_interrupt_is_130(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
     monkeypatch.setattr("pinner.deploy.running.all_runs", interrupted)
     assert run(capsys, "status")[0] == 130
+
+
+def test_an_interrupt_before_the_verb_never_looks_like_drift(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pinner.cli._verb", interrupted)
+    assert run(capsys, "status")[0] == 130
+
+
+@pytest.mark.parametrize("home", ["relative", "~nobody-of-that-name/x"])
+def test_a_home_that_is_no_place_is_2_and_hides_no_other_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setenv("PINNER_HOME", home)
+    code, _, err = run(capsys, "status")
+    assert (code, "absolute" in err) == (2, True)
+    monkeypatch.setattr("pinner.deploy.load.find_manifest", full)
+    code, _, err = run(capsys, "check", "x.toml")
+    assert (code, "no space left" in err) == (3, True)
+
+
+def test_a_user_without_a_home_directory_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PINNER_HOME")
+    monkeypatch.setattr("platformdirs.user_data_path", lambda *_args, **_more: Path("~/.local/share/pinner"))
+    code, _, err = run(capsys, "status")
+    assert (code, "PINNER_HOME" in err) == (2, True)
+
+
+def test_a_launch_that_was_killed_before_it_began_is_no_crash(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "pinner")
+    write_run(home, launch("one-1"))
+    assert run(capsys, "status") == (0, "no runs\n", "")
+    code, out, _ = run(capsys, "status", "one-1")
+    assert (code, "it was not started" in out) == (3, True)
+
+
+def test_what_a_container_that_is_gone_left_blocks_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path / "pinner")
+    state = RunState(
+        schema=1,
+        run="one-1",
+        status="running",
+        supervisor=Identity(1, 1),
+        server=Identity(2, 2),
+        boot_id=procfs.boot_id(),
+        pid_namespace=0,
+        host="another",
+        cgroup=None,
+        cgroup_missing=None,
+        subreaper=True,
+        argv=(),
+        started=0.0,
+        ended=None,
+        exit_code=None,
+        forced=False,
+        killed=0,
+        survivors=(),
+        clean=None,
+        error=None,
+        members=(),
+    )
+    (write_run(home, launch("one-1")) / "state.json").write_bytes(msgspec.json.encode(state))
+    assert leftovers(home, "one") == []
+    assert [one.state for one in all_status(home, ended=False)] == ["elsewhere"]
+    write_run(home, launch("one-2", started=1.0))
+    assert all_status(home, ended=False) == []
+
+
+def launch(run: str, started: float = 0.0) -> Run:
+    return Run(
+        run=run,
+        deployment="one",
+        name="one",
+        manifest="/one.toml",
+        lock="sha256:0",
+        kind="pocket",
+        url="http://127.0.0.1:1",
+        argv=(),
+        variables=(),
+        started=started,
+    )
