@@ -114,8 +114,10 @@ def lock_text(output: Output, outcome: LockOutcome) -> None:
     """What locking did, old before new."""
     for note in outcome.notes:
         output.note(note)
-    for change in outcome.changes:
+    for change in outcome.changes[:MOST_SHOWN]:
         output.line(f"  {plain(change)}")
+    if len(outcome.changes) > MOST_SHOWN:
+        output.line(f"  … and {len(outcome.changes) - MOST_SHOWN} more; `--output json` lists all")
     output.line(f"{'wrote' if outcome.changed else 'unchanged:'} {outcome.path}")
 
 
@@ -142,6 +144,8 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
         )
         output.note(f"{'it was stopped again' if outcome.started else 'nothing was started'}: {why}")
         first = (*outcome.drift.differences, *outcome.drift.unknown)[0]
+        if outcome.left_up:
+            output.note(f"{outcome.left_up} is still up; `pinner down {outcome.left_up}` stops it")
         output.note(f"a difference that is meant passes with: --accept '{first.name}' --reason TEXT")
         return
     if outcome.drift.accepted or outcome.drift.notes:

@@ -117,6 +117,8 @@ if "overwrite" in STUB:
     os.environ[name] = value
 if "worker" in STUB or "overwrite" in STUB:
     subprocess.Popen([sys.executable, "-c", SLEEP, "3600"])
+if "helper" in STUB:
+    subprocess.Popen(["/usr/bin/env", "-i", "sleep", "3600"])
 if "escape" in STUB:
     free = {name: value for name, value in os.environ.items() if name != "PINNER_RUN"}
     code = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.execv(sys.executable, sys.argv[1:])"

@@ -33,6 +33,7 @@ def scene_for(deployment: Deployment, lock: Lock, home: Home, *, deep: bool = Fa
         memory=DigestMemory(home.digests),
         workspace=find_workspace(lock, deployment.directory, home),
         deep=deep,
+        manifest=deployment.shown,
     )
 
 
@@ -72,9 +73,9 @@ def built_part(lock: Lock, drift: Drift) -> Drift:
 def _hints(scene: Scene, drift: Drift) -> tuple[str, ...]:
     """What puts right what pinner itself has built, or not built yet."""
     if scene.workspace is None:
-        return ("`pinner materialize` builds what is not there yet",) if drift.unknown else ()
+        return (f"`pinner materialize {scene.manifest}` builds what is not there yet",) if drift.unknown else ()
     if built_part(scene.lock, drift).differences:
-        return (f"`pinner materialize --rebuild` makes {scene.workspace.root} anew",)
+        return (f"`pinner materialize --rebuild {scene.manifest}` makes {scene.workspace.root} anew",)
     return ()
 
 

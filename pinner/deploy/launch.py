@@ -28,6 +28,7 @@ from pinner.deploy.running import (
     SWEEP_S,
     Ending,
     Run,
+    keep_overrides,
     leftovers,
     live_run,
     log_tail,
@@ -70,13 +71,15 @@ class UpOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """A server that generates, or the drift because of which it was refused.
 
     `run` is None if it was refused; `started` if that was after the launch, and it was stopped again; `already` if
-    it was up before. `tokens` is what the proving generation gave.
+    it was up before; `left_up` names a run that was up before the refusal, and still is. `tokens` is what the
+    proving generation gave.
     """
 
     url: str | None
     run: Run | None
     already: bool = False
     started: bool = False
+    left_up: str | None = None
     tokens: int = 0
     drift: Drift
     locked: LockOutcome | None = None
@@ -105,7 +108,7 @@ def _up(deployment: Deployment, lock: Lock, home: Home, options: UpOptions, say:
     else:
         drift = accept(built.drift, options.overrides)
     if not drift.is_clean:
-        return UpOutcome(url=None, run=None, drift=drift)
+        return UpOutcome(url=None, run=None, left_up=running.run if running else None, drift=drift)
     if running is not None:
         return _join(running, scene, home, options, drift)
     return _launch(deployment, scene, built.workspace, home, (options, drift, say))
@@ -133,7 +136,8 @@ def _join(running: Run, scene: Scene, home: Home, options: UpOptions, drift: Dri
     live = accept(check_live(running, scene, home), options.overrides)
     drift = checking.joined([drift, live])
     if not drift.is_clean:
-        return UpOutcome(url=None, run=None, drift=drift)
+        return UpOutcome(url=None, run=None, left_up=running.run, drift=drift)
+    running = keep_overrides(home, running, options.overrides)
     return UpOutcome(url=running.url, run=running, already=True, tokens=tokens, drift=drift)
 
 

@@ -5,6 +5,7 @@ Owns gathering what the probes look at live. Only reads; no process is signalled
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import msgspec
@@ -21,8 +22,11 @@ from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
 from pinner.model.facts import Difference, Drift, Override, accept
 from pinner.model.lock import Lock
-from pinner.probes import PROBES
+from pinner.probes import PROBES, environment
 from pinner.probes.base import LiveScene, Scene, Workspace
+
+# A helper such as nvidia-smi is gone by then.
+SECOND_LOOK_S = 1.0
 
 
 def check_all(
@@ -38,7 +42,19 @@ def check_all(
 
 
 def check_live(run: Run, scene: Scene, home: Home) -> Drift:
-    """What the processes of a run show, against the lock."""
+    """What the processes of a run show, against the lock.
+
+    Engines start helpers that come and go, some with an environment of their own. A difference counts if a second
+    look still finds it.
+    """
+    drift = _look(run, scene, home)
+    if any(item.aspect == environment.NAME for item in (*drift.differences, *drift.unknown)):
+        time.sleep(SECOND_LOOK_S)
+        drift = _look(run, scene, home)
+    return drift
+
+
+def _look(run: Run, scene: Scene, home: Home) -> Drift:
     directory = run_directory(home, run.run)
     state = runs.read_state(directory)
     everyone = runs.processes(directory)

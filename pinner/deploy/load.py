@@ -56,6 +56,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.parent
 
     @property
+    def shown(self) -> str:
+        """The manifest as a person would type it here."""
+        try:
+            return str(self.path.relative_to(Path.cwd()))
+        except (ValueError, OSError):
+            return str(self.path)
+
+    @property
     def lock_path(self) -> Path:
         return self.directory / f"{self.name}.lock"
 

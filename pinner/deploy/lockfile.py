@@ -67,7 +67,7 @@ def changes(old: Lock | None, new: Lock, packages: tuple[Mapping[str, str], Mapp
     for key in sorted(before.keys() | after.keys()):
         was, now = before.get(key), after.get(key)
         if was != now:
-            lines.append(f"{key}: {_short(was)} → {_short(now)}")
+            lines.append(f"{key}: {_short(was, now)} → {_short(now, was)}")
     return lines
 
 
@@ -144,9 +144,14 @@ def _flat(lock: Lock) -> dict[str, str]:
     return flat
 
 
-def _short(value: str | None) -> str:
+def _short(value: str | None, other: str | None) -> str:
+    """A value for a line; of a long one the part where it parts from the other."""
     if value is None:
         return "none"
     if value.startswith("sha256:"):
         return value[:19]
-    return value if len(value) <= 60 else value[:57] + "…"
+    if len(value) <= 60:
+        return value
+    same = next((at for at, (one, two) in enumerate(zip(value, other or "", strict=False)) if one != two), 0)
+    start = max(0, min(same - 20, len(value) - 57))
+    return f"{'…' if start else ''}{value[start : start + 57]}{'…' if start + 57 < len(value) else ''}"

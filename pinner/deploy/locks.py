@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from pinner import __version__
 from pinner.deploy.load import Deployment
 from pinner.deploy.tomlfile import bytes_digest, convert, read_toml, refuse_version
 from pinner.errors import LockError
@@ -40,7 +41,7 @@ def load_lock(deployment: Deployment) -> Lock:
 
 def relock_hint(deployment: Deployment) -> str:
     """What makes a lock right again."""
-    return f"run `pinner lock {_shown(deployment.path)}`"
+    return f"run `pinner lock {deployment.shown}`"
 
 
 def read_lock(deployment: Deployment) -> Lock | None:
@@ -53,6 +54,7 @@ def read_lock(deployment: Deployment) -> Lock | None:
         refuse_version(path, data, lock_format.FORMAT, LockError)
         lock = convert(path, data, Lock, LockError)
         _refuse_escapes(path, lock)
+        _refuse_newer(path, lock)
     except LockError as error:
         is_newer = "newer" in error.message
         raise error if is_newer else LockError(error.message, hint=relock_hint(deployment)) from None
@@ -62,7 +64,7 @@ def read_lock(deployment: Deployment) -> Lock | None:
 def stale_reason(deployment: Deployment, lock: Lock) -> str | None:
     """Why a lock does not belong to its manifest and the files beside it; None where it does. Offline."""
     if lock.manifest != deployment.digest:
-        return f"{deployment.path.name} has changed since it was written"
+        return f"{deployment.path.name} has changed since the lock was written"
     edited = _edited(deployment, lock)
     if edited:
         return f"{edited} is not what {deployment.path.name} says; the lock has been edited"
@@ -118,12 +120,14 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
     return next((key for key, (wished, locked) in pairs.items() if wished != locked), None)
 
 
-def _shown(path: Path) -> str:
-    """A path as a person would type it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
+def _refuse_newer(path: Path, lock: Lock) -> None:
+    """A lock says which pinner it needs, also where its format is an old one."""
+    needs, own = (tuple(map(int, re.findall(r"\d+", text)[:3])) for text in (lock.requires_pinner, __version__))
+    if needs > own:
+        raise LockError(
+            f"{path}: requires-pinner: is newer than this pinner {__version__}",
+            hint=f"pinner {lock.requires_pinner} or newer reads it",
+        )
 
 
 def _refuse_escapes(path: Path, lock: Lock) -> None:

@@ -102,6 +102,16 @@ def write_run(home: Home, run: Run) -> Path:
     return directory
 
 
+def keep_overrides(home: Home, run: Run, overrides: tuple[Override, ...]) -> Run:
+    """Add to a run that is up what a later `up` accepted, so that `status` goes on showing it."""
+    new = tuple(override for override in overrides if override not in run.overrides)
+    if not new:
+        return run
+    run = msgspec.structs.replace(run, overrides=(*run.overrides, *new))
+    write_atomic(run_directory(home, run.run) / "run.json", msgspec.json.format(msgspec.json.encode(run)))
+    return run
+
+
 def all_runs(home: Home) -> list[Run]:
     """Every run that is still known, newest first; a directory that cannot be understood is left out."""
     found = []

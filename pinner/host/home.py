@@ -69,7 +69,8 @@ def home(environ: dict[str, str] | None = None) -> Home:
                 f"PINNER_HOME is {given!r}, which means another place in every directory",
                 hint="make it an absolute path",
             )
-        return Home(root)
+        # By whatever links it is reached, it is one place.
+        return Home(root.resolve())
     import platformdirs  # noqa: PLC0415  # only where the default is wanted
 
     root = platformdirs.user_data_path("pinner", appauthor=False)

@@ -43,6 +43,8 @@ OWNED_ARGS = {
 
 # Variables that pinner sets itself, so that the world stays closed.
 RESERVED_VARIABLES = frozenset({"PINNER_RUN", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX"})
+# Variables that bring in code which nothing pins.
+CODE_VARIABLES = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 
 # Sections of the format whose checks come with a later version: naming one today must not look like a pin.
 LATER_SECTIONS = ("hardware", "host", "bench")
@@ -309,10 +311,12 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name!r}", "is not a name of an environment variable"))
         elif name in RESERVED_VARIABLES:
             found_problems.append((f"env.{name}", "is set by pinner itself"))
+        elif name in CODE_VARIABLES:
+            found_problems.append((f"env.{name}", "brings in code that nothing pins: install it instead"))
         if isinstance(value, PassedThrough):
             given = value.secret or value.site
             if (value.secret is None) == (value.site is None):
-                found_problems.append((f"env.{name}", "needs either `secret` or `site`"))
+                found_problems.append((f"env.{name}", "needs exactly one of `secret` and `site`"))
             elif name.startswith("PYTHON"):
                 # `check` asks the launch interpreter what it imports, and must ask it as it will be started.
                 found_problems.append((f"env.{name}", "steers the interpreter: only a value of its own pins it"))

@@ -59,7 +59,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What a check looks at: the lock, where it lies, what was built from it, and how hard to look.
 
     `deep` re-reads every byte; otherwise a remembered digest serves while the file's identity is unchanged.
-    `asked` is the question of the probe `source` to the launch interpreter, if it has been put already.
+    `manifest` is how a command line would name the deployment. `asked` is the question of the probe `source` to the
+    launch interpreter, if it has been put already.
     """
 
     lock: Lock
@@ -68,6 +69,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     memory: DigestMemory
     workspace: Workspace | None
     deep: bool = False
+    manifest: str = "MANIFEST"
     asked: Started | Unknown | None = None
 
 

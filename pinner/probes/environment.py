@@ -73,7 +73,9 @@ def observe_live(live: LiveScene) -> Observation | None:
         for name in sorted(seen.keys() | launched.keys()):
             if seen.get(name) == launched.get(name):
                 continue
-            if process is not main and name not in pinned:
+            is_foreign = process.exe is not None and main.exe is not None and process.exe != main.exe
+            if process is not main and (name not in pinned or (is_foreign and name not in seen)):
+                # A program that the engine calls with an environment of its own computes nothing.
                 added[name] = seen.get(name, "(unset)")
                 continue
             if facts.get(name, ABSENT) == launched.get(name, ABSENT):

@@ -230,7 +230,7 @@ def test_a_pyvenv_cfg_beside_code_hides_nothing(repo: Repo, tmp_path: Path) -> N
     found = by_key(deployment)
     assert {item.note for item in found.values()} == {"added"}
     assert {"python/pocket/pyvenv.cfg", "python/yaml/__init__.py"} < found.keys()
-    assert {"python/whole/evil.py", "python/whole/bin/python"} < found.keys()
+    assert {"python/whole/evil.py", "python/whole/lib/python3.11/site-packages/x.py"} < found.keys()
     (repo.path / "python/whole/evil.py").unlink()
     assert not any("whole" in key for key in by_key(deployment))
 

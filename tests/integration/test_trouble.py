@@ -245,3 +245,46 @@ def test_the_engines_last_words_cannot_steer_the_terminal(pinner: Pinner, tmp_pa
     assert said.code == 3
     assert "\\x1b]0;title" in said.err
     assert "\x1b]" not in said.err
+
+
+def test_a_helper_with_a_cleared_environment_is_no_drift(pinner: Pinner, tmp_path: Path) -> None:
+    """Engines call programs such as nvidia-smi, some with an environment of their own."""
+    manifest = tiny.deployment(tmp_path / "d", env='STUB = "helper"')
+    said = pinner.json("up", manifest)
+    assert said.code == 0, said.out
+    assert pinner("check", manifest).code == 0
+
+
+def test_what_a_later_up_accepts_is_shown_by_status(pinner: Pinner, ready: Path) -> None:
+    assert pinner("up", ready).code == 0
+    (ready.parent / "model" / "extra.txt").write_text("x")
+    refused = pinner("up", ready)
+    assert refused.code == 1
+    assert "is still up" in refused.err
+    assert pinner("up", ready, "--accept", "model.extra.txt", "--reason", "a note").code == 0
+    assert "model.extra.txt: a note" in pinner("status", ready).out
+
+
+def test_hints_can_be_typed(pinner: Pinner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = tiny.deployment(tmp_path / "d")
+    monkeypatch.chdir(tmp_path)
+    assert pinner("lock", manifest).code == 0
+    assert "`pinner materialize d/tiny.toml`" in pinner("check", "d/tiny.toml").out
+    assert pinner("materialize", "d/tiny.toml").code == 0
+
+
+def test_a_home_behind_a_link_is_the_same_one(
+    pinner: Pinner, ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pinner("up", ready).code == 0
+    (tmp_path / "other").symlink_to(tmp_path / "pinner")
+    monkeypatch.setenv("PINNER_HOME", str(tmp_path / "other"))
+    assert pinner("check", ready).code == 0
+
+
+def test_a_lock_that_needs_a_newer_pinner(pinner: Pinner, ready: Path) -> None:
+    lock = ready.with_suffix(".lock")
+    lock.write_text(lock.read_text().replace('requires-pinner = "0.1.0"', 'requires-pinner = "9.9"'))
+    said = pinner("check", ready)
+    assert said.code == 2
+    assert "pinner 9.9 or newer" in said.err
