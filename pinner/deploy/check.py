@@ -5,6 +5,8 @@ Owns running the probes and gathering their answers. No side effects but the mem
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from pinner.deploy.load import Deployment
@@ -43,12 +45,17 @@ def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
     mismatch = draft.problems(scene)
     if mismatch:
         raise ManifestError("draft and target do not fit: " + "; ".join(mismatch))
+    return accept(look(scene, PROBES), overrides)
+
+
+def look(scene: Scene, probes: Mapping[str, Probe]) -> Drift:
+    """Run some probes at rest."""
     if scene.workspace is not None or not needs_workspace(source.NAME, scene.lock):
         # Put first and answered last: an interpreter starts while the other probes look at files.
         scene = msgspec.structs.replace(scene, asked=source.ask(scene))
-    answers = {name: _ask(name, probe, scene) for name, probe in reversed(PROBES.items())}
-    drift = joined([answers[name] for name in PROBES])
-    return accept(msgspec.structs.replace(drift, hints=_hints(scene, drift)), overrides)
+    answers = {name: _ask(name, probe, scene) for name, probe in reversed(probes.items())}
+    drift = joined([answers[name] for name in probes])
+    return msgspec.structs.replace(drift, hints=_hints(scene, drift))
 
 
 def built_part(lock: Lock, drift: Drift) -> Drift:

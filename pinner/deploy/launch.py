@@ -56,6 +56,8 @@ POLL_S = 0.02
 # SGLang's /health generates a token, which takes a second or more while it warms up.
 HEALTH_S = 20.0
 TELL_EVERY_S = 10.0
+# A start that took longer than this many seconds is followed by another check of the files.
+LOOK_AGAIN_AFTER_S = 3.0
 TAIL_LINES = 25
 
 
@@ -165,6 +167,7 @@ def _launch(
         url=url_of(deployment.manifest),
         argv=argv,
         variables=tuple(sorted(env)),
+        workspace=str(workspace.root),
         overrides=options.overrides,
         stop_timeout_s=lock.serve.stop_timeout_s,
         started=started,
@@ -179,6 +182,9 @@ def _launch(
         tokens = _wait_until_it_generates(run, directory, engine, lock, say)
         say("checking the live processes")
         live = accept(check_live(run, scene, home), options.overrides)
+        if time.time() - started > LOOK_AGAIN_AFTER_S:
+            # A pull can land while a large engine loads: what it has read may not be what was checked.
+            drift = checking.check(checking.scene_for(deployment, lock, home), options.overrides)
     except BaseException as error:
         reason = error.message if isinstance(error, PinnerError) else "interrupted"
         _stop_quietly(directory, lock, reason, force=isinstance(error, KeyboardInterrupt))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from pinner.deploy.check import built_part, check, scene_for, with_workspace
+from pinner.deploy.check import BUILT_ASPECTS, built_part, check, look, scene_for, with_workspace
 from pinner.deploy.load import Deployment
 from pinner.deploy.running import all_runs, run_directory
 from pinner.deploy.tomlfile import bytes_digest
@@ -29,7 +29,7 @@ from pinner.host.uv import Uv, site_index
 from pinner.model import pylock as pylock_format
 from pinner.model.facts import Drift, Unknown
 from pinner.model.lock import Lock
-from pinner.probes import python_env, source
+from pinner.probes import PROBES, python_env, source
 from pinner.probes.base import Workspace
 
 Say = Callable[[str], None]
@@ -80,13 +80,14 @@ def _build_anew_if_damaged(
 
 def verified(deployment: Deployment, lock: Lock, home: Home) -> Drift:
     """What differs, or cannot be told, in a workspace that was there; by the probes of `check`."""
-    return built_part(lock, check(scene_for(deployment, lock, home)))
+    scene = scene_for(deployment, lock, home)
+    # Not the weights: nobody waits for them to be read who only wants to know what was built.
+    return built_part(lock, look(scene, {name: PROBES[name] for name in BUILT_ASPECTS}))
 
 
 def _refuse_in_use(workspace: Workspace, home: Home) -> None:
     for run in all_runs(home):
-        uses = any(word.startswith(f"{workspace.root}/") for word in run.argv)
-        if uses and runs.is_alive(run_directory(home, run.run)):
+        if run.workspace == str(workspace.root) and runs.is_alive(run_directory(home, run.run)):
             raise Busy(f"{run.run} runs from {workspace.root}", hint=f"`pinner down {run.run}` first")
 
 
@@ -129,6 +130,8 @@ def _build_environment(deployment: Deployment, lock: Lock, home: Home, stage: Wo
     site = site_index(home)
     uv = Uv(home, site=site, indexes=deployment.manifest.python.indexes)
     interpreter, full_version = uv.find_python(python.version)
+    if full_version != python.patch_level:
+        say(f"the lock was made with Python {python.patch_level}; here it is {full_version}")
     data = tomllib.loads(text.decode())
     requirements = stage.root / "pylock.toml"
     if site.is_set or pylock_format.needs_site(data):

@@ -71,5 +71,9 @@ def refuse_foreign_listener(run: str, directory: Path, port: int) -> None:
     """The server that answers must be the one just started: another may have taken the port meanwhile."""
     own = {process.pid for process in runs.processes(directory)}
     holders = {listener.pid for listener in procfs.listeners(port)}
-    if holders and None not in holders and not holders & own:
-        raise Busy(f"port {port} is answered by somebody else{_by_whom(port)}, not by {run}")
+    if not holders or holders & own:
+        return
+    if None in holders and not all(os.access(f"/proc/{pid}/fd", os.R_OK) for pid in own):
+        # A holder that cannot be read may be the engine itself, where its own sockets cannot be read either.
+        return
+    raise Busy(f"port {port} is answered by somebody else{_by_whom(port)}, not by {run}")

@@ -47,6 +47,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     argv: tuple[str, ...]
     variables: tuple[str, ...]
+    workspace: str = ""
     overrides: tuple[Override, ...] = ()
     stop_timeout_s: float = 30.0
     started: float = 0.0

@@ -12,7 +12,7 @@ from typing import Any
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import EnvironmentPin, Lock
-from pinner.model.manifest import Manifest, PassedThrough, env_text
+from pinner.model.manifest import SECRET_VARIABLE, Manifest, PassedThrough, env_text
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 
 NAME = "environment"
@@ -116,8 +116,14 @@ def _sentence(process: ProcessInfo, name: str, seen: Mapping[str, str], is_hidde
     return f"{who} has another value" if is_hidden else f"{who} has {seen[name]}"
 
 
+def _shown(name: str, value: str) -> str:
+    return HIDDEN if SECRET_VARIABLE.search(name) else value
+
+
 def _notes(added: Mapping[str, str]) -> tuple[str, ...]:
     """What the engine set by itself: worth knowing, and drift only where it contradicts a pin."""
     if not added:
         return ()
-    return ("set by engine: " + ", ".join(f"{name}={value}" for name, value in sorted(added.items())),)
+    return (
+        "set by engine: " + ", ".join(f"{name}={_shown(name, value)}" for name, value in sorted(added.items())),
+    )

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -288,3 +289,29 @@ def test_a_lock_that_needs_a_newer_pinner(pinner: Pinner, ready: Path) -> None:
     said = pinner("check", ready)
     assert said.code == 2
     assert "pinner 9.9 or newer" in said.err
+
+
+def test_a_pull_while_the_engine_loads_is_seen(
+    pinner: Pinner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = tiny.deployment(
+        tmp_path / "d", source='{ path = "engine", commit = "good" }', env='STUB = "slow=1.5"'
+    )
+    monkeypatch.setattr("pinner.deploy.launch.LOOK_AGAIN_AFTER_S", 1.0)
+    assert pinner("lock", manifest).code == 0
+    assert pinner("materialize", manifest).code == 0
+    home = Home(tmp_path / "pinner")
+
+    def pull() -> None:
+        deadline = time.monotonic() + 20
+        while not all_runs(home) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        tiny.commit(manifest.parent / "engine", {"pocket/more.py": ""}, "Arrives while loading")
+
+    thread = threading.Thread(target=pull)
+    thread.start()
+    said = pinner.json("up", manifest)
+    thread.join()
+    assert said.code == 1
+    assert "source.commit" in differences(said)
+    assert not runs.is_alive(run_directory(home, all_runs(home)[0].run))
