@@ -53,7 +53,7 @@ def look(scene: Scene, probes: Mapping[str, Probe]) -> Drift:
     if scene.workspace is not None or not needs_workspace(source.NAME, scene.lock):
         # Put first and answered last: an interpreter starts while the other probes look at files.
         scene = msgspec.structs.replace(scene, asked=source.ask(scene))
-    answers = {name: _ask(name, probe, scene) for name, probe in reversed(probes.items())}
+    answers = {name: _ask(name, probe, scene) for name, probe in reversed(list(probes.items()))}
     drift = joined([answers[name] for name in probes])
     return msgspec.structs.replace(drift, hints=_hints(scene, drift))
 

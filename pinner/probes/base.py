@@ -59,8 +59,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What a check looks at: the lock, where it lies, what was built from it, and how hard to look.
 
     `deep` re-reads every byte; otherwise a remembered digest serves while the file's identity is unchanged.
-    `manifest` is how a command line would name the deployment. `asked` is the question of the probe `source` to the
-    launch interpreter, if it has been put already.
+    `manifest` is how a command line would name the deployment. `asked` is the question that the probe `source` has
+    put to the launch interpreter already.
     """
 
     lock: Lock
