@@ -186,6 +186,7 @@ def _launch(
             # A pull can land while a large engine loads: what it has read may not be what was checked.
             drift = checking.check(checking.scene_for(deployment, lock, home), options.overrides)
     except BaseException as error:
+        # Whatever it was, an interrupt too: what this call has started must not run on.
         reason = error.message if isinstance(error, PinnerError) else "interrupted"
         _stop_quietly(directory, lock, reason, force=isinstance(error, KeyboardInterrupt))
         if isinstance(error, LaunchFailed):

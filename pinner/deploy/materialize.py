@@ -114,6 +114,7 @@ def _build(deployment: Deployment, lock: Lock, home: Home, workspace: Workspace,
         _compile(lock, workspace)
         return _seal(deployment, lock, home, workspace, full_version)
     except BaseException:
+        # An interrupt leaves nothing half built either; a kill is what the marker is for.
         remove_tree(stage.root)
         if read_seal(workspace) is None:
             remove_tree(workspace.root)

@@ -10,7 +10,16 @@ PACKAGE = "pocket"
 # What computes; the rest of the repository serves, counts and logs.
 HOT_PATHS: tuple[str, ...] = ("pocket/speculative.py", "pocket/model.py", "pocket/layers.py", "pocket/parallel.py")
 FAMILIES: tuple[str, ...] = ("POCKET_", "OPENBLAS_", *sglang_api.FAMILIES)
-SETS = frozenset({"NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "CUDA_DEVICE_MAX_CONNECTIONS", "POCKET_RUN_ID"})
+SETS = frozenset(
+    {
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_NVLS_ENABLE",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "POCKET_RUN_ID",
+    }
+)
 
 health = sglang_api.health
 generate = sglang_api.generate

@@ -6,9 +6,10 @@ workers inherit the result, so each worker is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
+from pinner.engines import engine_for
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import EnvironmentPin, Lock
@@ -90,7 +91,7 @@ def observe_live(live: LiveScene) -> Observation | None:
         facts=facts,
         sealed=sealed,
         evidence={name: tuple(lines) for name, lines in evidence.items()},
-        notes=_notes(added),
+        notes=_notes(added, engine_for(live.scene.lock.engine.kind).SETS),
         how=f"{len(live.processes)} processes, {len(launched)} variables each",
     )
 
@@ -120,10 +121,13 @@ def _shown(name: str, value: str) -> str:
     return HIDDEN if SECRET_VARIABLE.search(name) else value
 
 
-def _notes(added: Mapping[str, str]) -> tuple[str, ...]:
+def _notes(added: Mapping[str, str], known: Set[str]) -> tuple[str, ...]:
     """What the engine set by itself: worth knowing, and drift only where it contradicts a pin."""
-    if not added:
-        return ()
-    return (
-        "set by engine: " + ", ".join(f"{name}={_shown(name, value)}" for name, value in sorted(added.items())),
-    )
+    notes = []
+    for title, names in (
+        ("set by engine", sorted(added.keys() & known)),
+        ("set by engine, though it is not known to", sorted(added.keys() - known)),
+    ):
+        if names:
+            notes.append(f"{title}: {', '.join(f'{name}={_shown(name, added[name])}' for name in names)}")
+    return tuple(notes)

@@ -92,10 +92,13 @@ def test_h14_a_worker_with_another_value_is_drift(tmp_path: Path) -> None:
 
 
 def test_h14_what_the_engine_sets_by_itself_is_a_note(tmp_path: Path) -> None:
-    worker = {**LAUNCHED, "NCCL_CUMEM_ENABLE": "0"}
+    worker = {**LAUNCHED, "NCCL_CUMEM_ENABLE": "0", "NCCL_ALGO": "Tree", "X_API_KEY": "s3cret"}
     differences, unknown, notes = judge(environment, live(tmp_path, {1: LAUNCHED, 2: worker}))
     assert not differences and not unknown
-    assert notes == ("set by engine: NCCL_CUMEM_ENABLE=0",)
+    assert notes == (
+        "set by engine: NCCL_CUMEM_ENABLE=0",
+        "set by engine, though it is not known to: NCCL_ALGO=Tree, X_API_KEY=(hidden)",
+    )
 
 
 def test_h14_an_unreadable_worker_is_unknown(tmp_path: Path) -> None:
