@@ -66,6 +66,8 @@ def _source_problems(source: Source, has_patches: bool) -> list[tuple[str, str]]
         found_problems.append((f"{key}.commit", f"{source.commit!r} is not a branch, tag or commit id"))
     if kind == "package" and source.subdirectory:
         found_problems.append((f"{key}.subdirectory", "does not go with `package`"))
+    if kind != "path" and source.import_path:
+        found_problems.append((f"{key}.import-path", f"does not go with `{kind}`"))
     if not is_inside(source.subdirectory):
         found_problems.append((f"{key}.subdirectory", f"{source.subdirectory!r} leaves the repository"))
     if has_patches and kind != "git":
@@ -106,15 +108,20 @@ def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
             (f"python.{name}", "does not go with `path`: an environment in place is pinned as it is")
             for name in others
         ]
-        if source.path is None:
+        if source.git is not None:
             found_problems.append(
                 (
                     "python.path",
-                    "needs an engine `source` with `path`: nothing is installed into an environment in place",
+                    "needs an engine `source` with `path` or `package`: nothing is installed into an environment "
+                    "in place",
                 )
             )
         return found_problems
     found_problems = []
+    if source.import_path:
+        found_problems.append(
+            ("engine.source.import-path", "goes with `python.path`: what pinner builds imports the engine anyway")
+        )
     if python.version is None:
         found_problems.append(("python.version", 'is missing; write for example version = "3.11"'))
     if python.exclude_newer is not None and not _is_date(python.exclude_newer):

@@ -28,7 +28,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 
     `root` is the workspace directory, `tree` the engine's tree (only where pinner checked it out), `checkout`
     the checkout in place, `env` the virtual environment, `python` its interpreter, `seal` what was built, by
-    digest.
+    digest. `import_path` is the directory that goes first on the import path, where the lock asks for one.
     """
 
     root: Path
@@ -37,6 +37,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     env: Path
     python: Path
     seal: Path
+    import_path: Path | None = None
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):

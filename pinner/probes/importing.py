@@ -17,6 +17,7 @@ from pinner.host import checkout, process
 from pinner.host.history import SHORT
 from pinner.host.process import Started
 from pinner.model.facts import Unknown
+from pinner.model.lock import SourcePin
 
 _TIMEOUT_S = 60.0
 _MARK = "pinner-import:"
@@ -66,6 +67,11 @@ fields = [answer["origin"], answer["finder"]] + (answer["places"] if found else 
 sys.stdout.flush()
 sys.stdout.buffer.write(os.fsencode("\\n" + {_MARK!r} + "\\0".join(fields)))
 """
+
+
+def source_root(source: SourcePin, directory: Path) -> Path:
+    """The directory of a checkout in place that the engine is imported from; relative paths from `directory`."""
+    return Path(os.path.normpath(directory / (source.path or "") / source.subdirectory))
 
 
 class Place(msgspec.Struct, frozen=True):

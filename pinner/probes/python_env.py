@@ -5,6 +5,7 @@ Owns the protocol; the two kinds are in probes/python_sealed.py and probes/pytho
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pinner.errors import ManifestError, UnknownFact
@@ -53,7 +54,25 @@ def pin(wish: Wish) -> PythonPin:
     pinned, notes = python_in_place.pin(wish.directory, path, wish.memory, engine=engine)
     for note in notes:
         wish.warn(note)
+    if source.package is not None:
+        _refuse_other_engine(wish, pinned, source.package, source.version or "")
     return pinned
+
+
+def _refuse_other_engine(wish: Wish, pinned: PythonPin, package: str, version: str) -> None:
+    """A package in an environment in place is what is installed there, and nothing else."""
+    name = re.sub(r"[-_.]+", "-", package).lower()
+    found = [one.version for one in pinned.distributions if re.sub(r"[-_.]+", "-", one.name).lower() == name]
+    if not found:
+        raise ManifestError(
+            f"engine.source.package: {package} is not installed in the environment {wish.manifest.python.path}"
+        )
+    if found != [version]:
+        raise ManifestError(
+            f"engine.source.version: the environment {wish.manifest.python.path} has {package} "
+            f"{' and '.join(found)}, and the manifest asks for {version}",
+            hint="write the version that is installed; its content is pinned, not its number",
+        )
 
 
 def observe(scene: Scene) -> Observation:

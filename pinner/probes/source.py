@@ -72,7 +72,10 @@ def ask(scene: Scene) -> Started | Unknown | None:
     python = _interpreter(scene)
     if python is None:
         return None
-    return importing.ask(python, engine_for(scene.lock.engine.kind).PACKAGE, scene.lock.env.set)
+    env, pin = dict(scene.lock.env.set), scene.lock.engine.source
+    if pin.import_path:
+        env["PYTHONPATH"] = str(importing.source_root(pin, scene.directory))
+    return importing.ask(python, engine_for(scene.lock.engine.kind).PACKAGE, env)
 
 
 def observe(scene: Scene) -> Observation | None:
