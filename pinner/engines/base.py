@@ -37,6 +37,13 @@ class Engine(Protocol):
     SETS: frozenset[str]
     # Variables that place kernel, autotune and compile caches, each with a directory below the caches' root.
     CACHES: Mapping[str, str]
+    # How a running server can have been started, the way in which pinner starts it first: "-m MODULE", "PROGRAM
+    # SUBCOMMAND" or "package/file.py". The first word after a subcommand may be the model.
+    ENTRIES: tuple[str, ...]
+    # Short names of flags, for where the engine's own parser cannot be asked.
+    ALIASES: Mapping[str, str]
+    # Python that makes `parser`, the engine's own, in the engine's interpreter.
+    PARSER: str
 
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""

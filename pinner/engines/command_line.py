@@ -19,8 +19,8 @@ _NUMBER = re.compile(r"-\d+(\.\d*)?(e[-+]?\d+)?\Z|-\.\d+\Z")
 # Options of the interpreter that take a value of their own.
 _WITH_VALUE = "XW"
 
-# Runs in the engine's interpreter, behind lines that make `parser`. What an engine prints while it is imported goes
-# before the mark.
+# Runs in the engine's interpreter, behind lines that make `parser`. What an engine prints while it is imported
+# stands before the mark.
 TABLE_MARK = "pinner-flags:"
 TABLE_SCRIPT = f"""
 import argparse, json, sys

@@ -25,6 +25,13 @@ SETS = frozenset(
 # It compiles nothing.
 CACHES: Mapping[str, str] = {}
 
+ENTRIES: tuple[str, ...] = ("-m pocket.launch_server", "pocket/launch_server.py")
+ALIASES: Mapping[str, str] = sglang_api.ALIASES
+PARSER = """
+from pocket import server_args
+parser = server_args.parser()
+"""
+
 health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account

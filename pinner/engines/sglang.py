@@ -70,6 +70,20 @@ CACHES: Mapping[str, str] = {
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
 }
 
+ENTRIES: tuple[str, ...] = (
+    "-m sglang.launch_server",
+    "sglang serve",
+    "-m sglang.cli.main serve",
+    "sglang/launch_server.py",
+)
+ALIASES: Mapping[str, str] = sglang_api.ALIASES
+PARSER = """
+import argparse
+from sglang.srt.server_args import ServerArgs
+parser = argparse.ArgumentParser()
+ServerArgs.add_cli_args(parser)
+"""
+
 health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account

@@ -36,6 +36,23 @@ FAMILIES: tuple[str, ...] = (
     "CUDNN_",
 )
 
+# The short names that every version has taken, by themselves or as the beginning of the full name.
+ALIASES: Mapping[str, str] = {
+    "model": "model-path",
+    "tp": "tp-size",
+    "tensor-parallel-size": "tp-size",
+    "pp": "pp-size",
+    "pipeline-parallel-size": "pp-size",
+    "dp": "dp-size",
+    "data-parallel-size": "dp-size",
+    "ep": "ep-size",
+    "expert-parallel-size": "ep-size",
+    "nccl-init-addr": "dist-init-addr",
+    "speculative-algo": "speculative-algorithm",
+    "speculative-draft-model": "speculative-draft-model-path",
+    "mem-frac": "mem-fraction-static",
+}
+
 # Seconds for calls that a healthy server answers at once.
 QUICK_S = 5.0
 

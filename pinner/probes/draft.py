@@ -15,7 +15,7 @@ from pinner.engines.eagle import algorithm_problem, pair_problems
 from pinner.errors import ManifestError
 from pinner.model.facts import Observation
 from pinner.model.lock import DraftPin, Lock, WeightsPin
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Captured, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.target import directory
 from pinner.probes.weights import compare_files, observe_files, pin_files, read_config
 
@@ -91,13 +91,11 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     return ((), ()) if lock.draft is None else compare_files(lock.draft, observation)
 
 
-def capture(scene: Scene) -> DraftPin | None:
-    """The pin that the directory as it is now would have, used as it is locked."""
-    pinned = scene.lock.draft
-    if pinned is None:
-        return None
-    files = pin_files(directory(scene, pinned), scene.memory, key="draft.path")
-    return msgspec.structs.replace(pinned, files=files)
+def capture(server: RunningServer) -> Captured:
+    """The draft that the server was started with, and how it uses it."""
+    from pinner.probes import weights_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return weights_capture.capture_draft(server)
 
 
 def _mismatch(algorithm: str, draft: Path, target: Path) -> list[str]:

@@ -7,14 +7,13 @@ workers inherit the result, so each worker is read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import Any
 
 from pinner.engines import engine_for
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import EnvironmentPin, Lock
 from pinner.model.manifest import SECRET_VARIABLE, Manifest, PassedThrough, env_text
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Captured, Judgement, LiveScene, RunningServer, Scene, Wish
 
 NAME = "environment"
 HIDDEN = "(hidden)"
@@ -101,9 +100,11 @@ def compare(_lock: Lock, observation: Observation) -> Judgement:
     return compare_facts({}, observation)
 
 
-def capture(_scene: Scene) -> Any:
-    """None: adopting a running server comes with `adopt`."""
-    return None
+def capture(server: RunningServer) -> Captured:
+    """The variables that matter; secrets by name."""
+    from pinner.probes import environment_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return environment_capture.capture(server)
 
 
 def _title(process: ProcessInfo) -> str:

@@ -12,7 +12,7 @@ from pinner.errors import ManifestError, UnknownFact
 from pinner.model.facts import Observation, compare_facts
 from pinner.model.lock import Lock, PythonPin
 from pinner.probes import python_in_place, python_sealed
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Captured, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.base_interpreter import KEY as BASE
 from pinner.probes.linked import link_key
 from pinner.probes.python_sealed import BYTE_CODE, Damaged, seal, seal_base
@@ -101,10 +101,8 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     return compare_facts(pinned, observation)
 
 
-def capture(scene: Scene) -> PythonPin | None:
-    """The pin that an environment in place would have now; None for a built one, which has its lock."""
-    path = scene.lock.python.path
-    if path is None:
-        return None
-    engine = python_in_place.engine_of(scene)
-    return python_in_place.pin(scene.directory, path, scene.memory, engine=engine)[0]
+def capture(server: RunningServer) -> Captured:
+    """The environment of the server's interpreter, in place."""
+    from pinner.probes import python_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return python_capture.capture(server)

@@ -23,7 +23,7 @@ from pinner.host.process import Started
 from pinner.model.facts import ABSENT, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock, SourcePin
 from pinner.probes import importing
-from pinner.probes.base import Findings, Judgement, LiveScene, Scene
+from pinner.probes.base import Captured, Findings, Judgement, LiveScene, RunningServer, Scene
 from pinner.probes.importing import Found
 from pinner.probes.source_checkout import observe_checkout
 from pinner.probes.source_pin import pin, submodules_note
@@ -102,9 +102,11 @@ def observe_live(live: LiveScene) -> Observation | None:  # noqa: ARG001  # the 
     return None
 
 
-def capture(scene: Scene) -> None:  # noqa: ARG001  # the protocol's shape
-    """None: pins of a machine as it is come with `adopt`."""
-    return
+def capture(server: RunningServer) -> Captured:
+    """The checkout or the package that the server's interpreter takes the engine from."""
+    from pinner.probes import source_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return source_capture.capture(server)
 
 
 def compare(lock: Lock, observation: Observation) -> Judgement:

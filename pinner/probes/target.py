@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from pinner.errors import ManifestError
 from pinner.model.facts import Observation
 from pinner.model.lock import Lock, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Captured, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.weights import compare_files, observe_files, pin_files
 
 NAME = "model"
@@ -40,11 +38,11 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     return compare_files(lock.model, observation)
 
 
-def capture(scene: Scene) -> WeightsPin:
-    """The pin that the directory as it is now would have."""
-    pinned = scene.lock.model
-    files = pin_files(directory(scene, pinned), scene.memory, key="model.path")
-    return msgspec.structs.replace(pinned, files=files)
+def capture(server: RunningServer) -> Captured:
+    """The directory, or the repository and commit, that the server was started on."""
+    from pinner.probes import weights_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return weights_capture.capture_model(server)
 
 
 def directory(place: Wish | Scene, weights: WeightsSection | WeightsPin) -> Path:
