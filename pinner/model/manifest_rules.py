@@ -156,7 +156,7 @@ def _is_date(text: str) -> bool:
 
 
 # As the Hub has them: an owner and a name, or the name alone of its oldest repositories.
-_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?\Z")
+REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?\Z")
 
 
 def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, str]]:
@@ -171,7 +171,7 @@ def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, 
             for name in ("revision", "include", "exclude")
             if getattr(weights, name)
         ]
-    elif _REPO.match(weights.repo) is None:
+    elif REPO.match(weights.repo) is None:
         found_problems.append(
             (f"{section}.repo", f"{weights.repo!r} is not OWNER/NAME, as a repository on the Hub is")
         )

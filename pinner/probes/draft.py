@@ -16,8 +16,8 @@ from pinner.errors import ManifestError
 from pinner.model.facts import Observation
 from pinner.model.lock import DraftPin, Lock, WeightsPin
 from pinner.probes.base import Captured, Judgement, LiveScene, RunningServer, Scene, Wish
-from pinner.probes.target import directory
-from pinner.probes.weights import compare_files, observe_files, pin_files, read_config
+from pinner.probes.target import directory, observe_weights, pin_weights
+from pinner.probes.weights import compare_files, read_config
 
 NAME = "draft"
 
@@ -25,7 +25,7 @@ _CONFIG = "config.json"
 
 
 def pin(wish: Wish) -> DraftPin | None:
-    """Size and sha256 of every file of `draft.path`; None without a draft.
+    """Size and sha256 of every file of the draft; None without one.
 
     ArtifactError for a file that is not weights, ManifestError for a draft that does not fit.
     """
@@ -35,14 +35,12 @@ def pin(wish: Wish) -> DraftPin | None:
     unknown = algorithm_problem(draft.algorithm)
     if unknown:
         raise ManifestError(f"draft.algorithm: {unknown}")
-    root = directory(wish, draft)
-    files = pin_files(root, wish.memory, key="draft.path")
-    wrong = _mismatch(draft.algorithm, root, directory(wish, wish.manifest.model))
+    pinned = pin_weights(wish, NAME, draft)
+    wrong = _mismatch(draft.algorithm, directory(wish, draft), directory(wish, wish.manifest.model))
     if wrong:
         raise ManifestError(f"draft.algorithm: {wrong[0]}")
     return DraftPin(
-        path=draft.path,
-        files=files,
+        **msgspec.structs.asdict(pinned),
         algorithm=draft.algorithm,
         num_steps=draft.num_steps,
         eagle_topk=draft.eagle_topk,
@@ -70,7 +68,7 @@ def observe(scene: Scene) -> Observation | None:
     if pinned is None:
         return None
     root = directory(scene, pinned)
-    seen = observe_files(NAME, pinned, root, scene.memory, deep=scene.deep)
+    seen = observe_weights(NAME, scene, pinned)
     if not root.is_dir():
         return seen
     wrong = _mismatch(pinned.algorithm, root, directory(scene, scene.lock.model))

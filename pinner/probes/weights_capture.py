@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 from pinner.errors import OperationFailed, UnknownFact
@@ -115,9 +114,9 @@ def _add(captured: Captured, server: RunningServer, asked: _Asked) -> None:
 
 def _in_cache(captured: Captured, server: RunningServer, asked: _Asked) -> Cached | None:
     """A name that is no path is a repository, at the commit that the cache has for the revision."""
-    cache = hub_cache.place(server.env)
+    cache = hub_cache.cache_of_another(server.env)
     revision = asked.revision or "main"
-    if _REPO.match(asked.text) is None or cache is None:
+    if _REPO.match(asked.text) is None:
         raise OperationFailed(f"--{asked.flag} {asked.text}: there is no such directory (seen from {server.cwd})")
     cached = hub_cache.by_name(cache, asked.text, revision)
     if cached is None:
@@ -126,7 +125,7 @@ def _in_cache(captured: Captured, server: RunningServer, asked: _Asked) -> Cache
             f"{cache} at {revision}"
         )
     if revision != cached.revision and server.started_s is not None:
-        moved = traces.changed_since(hub_cache.reference(cached, revision), server.started_s)
+        moved = traces.changed_since(cached.reference(revision), server.started_s)
         if moved is not None:
             captured.missed.append(
                 f"{asked.section}: the cache's {revision} of {cached.repo} moved at {moved.at}, after the server "
@@ -137,9 +136,8 @@ def _in_cache(captured: Captured, server: RunningServer, asked: _Asked) -> Cache
 
 def _other_cache(cached: Cached) -> str:
     """Why a repository cannot be pinned as one: pinner would look for its files elsewhere."""
-    mine = hub_cache.place(os.environ)
-    theirs = Path(cached.directory).parent.parent.parent
-    if mine is not None and os.path.realpath(mine) == os.path.realpath(theirs):
+    mine, theirs = hub_cache.cache_directory(os.environ), cached.cache
+    if os.path.realpath(mine) == os.path.realpath(theirs):
         return ""
     return (
         f"its cache is {theirs}, and that of this shell {mine}; with HF_HUB_CACHE={theirs} it becomes a repository"
