@@ -109,7 +109,11 @@ def load_manifest(path: Path) -> Deployment:
             f"{path.name} is not a name for a manifest",
             hint="a manifest is NAME.toml, where NAME is letters, digits, - and _",
         )
-    data = read_toml(path, ManifestError)
+    return manifest_of(path, read_toml(path, ManifestError))
+
+
+def manifest_of(path: Path, data: dict[str, Any]) -> Deployment:
+    """The deployment that a manifest with this data would be at `path`, whether it is there or not."""
     refuse_version(path, data, manifest_format.FORMAT, ManifestError)
     wrong = _later_sections(data) or _unknown_keys(data)
     if wrong:
@@ -119,7 +123,7 @@ def load_manifest(path: Path) -> Deployment:
     found = [*_kind_problems(manifest), *problems(manifest)]
     if found:
         raise _manifest_error(path, found)
-    return Deployment(path=path, name=name, manifest=manifest, digest=data_digest(data))
+    return Deployment(path=path, name=path.stem, manifest=manifest, digest=data_digest(data))
 
 
 def _later_sections(data: dict[str, Any]) -> list[tuple[str, str]]:

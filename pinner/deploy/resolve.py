@@ -48,24 +48,37 @@ class LockOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lock(
-    deployment: Deployment, home: Home, *, upgrade: bool | str = False, say: Say = lambda _line: None
+    deployment: Deployment,
+    home: Home,
+    *,
+    upgrade: bool | str = False,
+    say: Say = lambda _line: None,
+    before_writing: Callable[[Lock], None] = lambda _lock: None,
 ) -> LockOutcome:
     """Resolve a manifest and write its lock and pylock.
 
     `upgrade` True takes the newest of everything, a name only that package (or `engine`, its source, `model` or
-    `draft`); otherwise what the previous lock pins stays while it satisfies the manifest.
+    `draft`); otherwise what the previous lock pins stays while it satisfies the manifest. `before_writing` is
+    given the lock when nothing is left but to write it.
     """
     with exclusive(home.root / "locks" / deployment.key, what=f"locking {deployment.path}"):
         try:
             with tempfile.TemporaryDirectory(prefix="pinner-lock-") as scratch:
-                return _lock(deployment, home, upgrade, say, Path(scratch))
+                return _lock(deployment, home, upgrade, (say, before_writing), Path(scratch))
         except ManifestError as error:
             if str(deployment.path) in error.message:
                 raise
             raise ManifestError(f"{deployment.path}: {error.message}", hint=error.hint) from None
 
 
-def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say, scratch: Path) -> LockOutcome:
+def _lock(
+    deployment: Deployment,
+    home: Home,
+    upgrade: bool | str,
+    calls: tuple[Say, Callable[[Lock], None]],
+    scratch: Path,
+) -> LockOutcome:
+    say, before_writing = calls
     previous, notes = _previous(deployment)
     wish = Wish(
         manifest=deployment.manifest,
@@ -106,6 +119,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say, scr
         env=environment.pin(wish),
         serve=ServePin(**msgspec.structs.asdict(manifest.serve)),
     )
+    before_writing(result)
     changed = _write(deployment, result, pylock_text)
     packages = (pylock_format.versions(old_pylock or {}), pylock_format.versions(pylock_data or {}))
     return LockOutcome(

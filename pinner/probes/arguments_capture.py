@@ -42,10 +42,15 @@ def _add(captured: Captured, server: RunningServer, flag: str, values: list[str]
         )
     elif any(_CREDENTIALS.search(value) for value in values or ()):
         captured.missed.append(f"--{flag}: holds a password in an address, which no lock may hold; it is left out")
-    elif FLAG.match(flag) is None:
-        captured.missed.append(f"--{flag}: no flag that a manifest can name; it is left out")
+    elif FLAG.match(flag) is None or not all(map(is_text, values or ())):
+        captured.missed.append(f"--{flag}: nothing that a manifest can hold; it is left out")
     else:
         captured.add(_SECTION, flag, _value(captured, server, flag, values), "")
+
+
+def is_text(value: str) -> bool:
+    """Whether a manifest, and another process, can hold a string."""
+    return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _value(captured: Captured, server: RunningServer, flag: str, values: list[str] | None) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from pinner.engines import engine_for
 from pinner.model.manifest import CODE_VARIABLES, RESERVED_VARIABLES, SECRET_VARIABLE, VARIABLE
+from pinner.probes.arguments_capture import is_text
 from pinner.probes.base import Captured, RunningServer
 
 _SECTION = "env"
@@ -31,10 +32,15 @@ _FAMILIES = (
     "NVIDIA_",
     "VLLM_",
 )
-# pinner gives these itself, with a meaning of its own.
-_OWN = frozenset(
-    {"PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "SPT_NOENV", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
-)
+# What pinner gives the engine itself: as it is ("" for any value), or with this value only.
+_OWN = {
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONUNBUFFERED": "",
+    "SPT_NOENV": "",
+    "HF_HUB_OFFLINE": "",
+    "TRANSFORMERS_OFFLINE": "",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}
 # Places of the Hub's files: weights are local paths by the time the engine starts.
 _HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN_PATH"})
 # What every shell, session or terminal sets.
@@ -56,38 +62,40 @@ def capture(server: RunningServer) -> Captured:
     no_python = any(option in ("-I", "-E") for option in server.entry.options)
     others = []
     for name, value in sorted(server.env.items()):
-        if name in caches or name in _HUB or name in _OWN or name in RESERVED_VARIABLES:
+        if name in caches or name in _HUB or name in RESERVED_VARIABLES or _OWN.get(name) in (value, ""):
             continue
         if name in CODE_VARIABLES:
-            if not no_python:
-                captured.missed.append(_code_sentence(name, value))
+            if not no_python and not _is_covered(server, name, value):
+                captured.missed.append(f"{name}={value} is not carried over: it brings in code that nothing pins")
         elif not name.startswith(families):
             others.append(name)
         elif not (name.startswith("PYTHON") and no_python):
-            _add(captured, server, name, value)
+            _add(captured, name, value)
     if caches:
         captured.missed.append(f"{_listed(caches)}: caches lie in the workspace, and begin cold")
     _tell_rest(captured, server, others)
     return captured
 
 
-def _code_sentence(name: str, value: str) -> str:
-    return f"{name}={value}: brings in code that nothing pins; the engine's own checkout has `import-path` instead"
+def _is_covered(server: RunningServer, name: str, value: str) -> bool:
+    """Whether a variable only leads to the engine's own source, which has `import-path` instead."""
+    package = engine_for(server.kind).PACKAGE
+    places = [server.place(entry) for entry in value.split(":") if entry]
+    return name == "PYTHONPATH" and all((place / package).is_dir() or not place.exists() for place in places)
 
 
-def _add(captured: Captured, server: RunningServer, name: str, value: str) -> None:
-    origin = f"/proc/{server.main.pid}/environ"
+def _add(captured: Captured, name: str, value: str) -> None:
     if VARIABLE.match(name) is None:
         captured.missed.append(f"the variable {name!r}: no name that a manifest can hold")
     elif value and (SECRET_VARIABLE.search(name) or _CREDENTIALS.search(value)):
         if name.startswith("PYTHON"):
             captured.missed.append(f"{name}: holds a secret, and steers the interpreter; it is left out")
             return
-        captured.add(_SECTION, name, {"secret": name}, origin)
-    elif not value.isprintable():
-        captured.missed.append(f"{name}: its value is no line of text that a manifest can hold; it is left out")
+        captured.add(_SECTION, name, {"secret": name}, "")
+    elif not is_text(value):
+        captured.missed.append(f"{name}: its value is no text that a manifest can hold; it is left out")
     else:
-        captured.add(_SECTION, name, value, origin)
+        captured.add(_SECTION, name, value, "")
 
 
 def _tell_rest(captured: Captured, server: RunningServer, others: Iterable[str]) -> None:

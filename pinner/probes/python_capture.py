@@ -74,8 +74,8 @@ def _tell_import_path(captured: Captured, server: RunningServer) -> None:
         if names:
             shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
             captured.missed.append(
-                f"the server also imports from {place}, where `up` does not look ({shown}); "
-                "what of it the engine needs must be installed into the environment"
+                f"the server also looks for imports in {place}, and `up` does not; it holds {shown}: what of it "
+                "the engine needs must be installed into the environment"
             )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,20 +14,6 @@ from tests.integration.command import Pinner, differences
 from tests.integration.environments import SITE, run_uv
 
 INSTALLED = '{ package = "pocket", version = "0.1" }'
-
-
-@pytest.fixture(scope="session")
-def bare(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
-    """An environment with nothing in it."""
-    root = tmp_path_factory.mktemp("bare") / "env"
-    run_uv(cache, "venv", "-q", "--relocatable", "--no-project", "--python", sys.executable, str(root))
-    return root
-
-
-@pytest.fixture
-def venv(tmp_path: Path, bare: Path) -> Path:
-    shutil.copytree(bare, tmp_path / "env", symlinks=True)
-    return tmp_path / "env"
 
 
 @pytest.fixture
