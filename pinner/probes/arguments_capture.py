@@ -82,10 +82,12 @@ def _as_path(captured: Captured, server: RunningServer, flag: str, text: str) ->
 
 
 def _add_served_name(captured: Captured, server: RunningServer) -> None:
-    """The name that clients see is the model's path by default, and the path may become another one."""
+    """The name that clients see is the model's path by default, and `up` names it by another one."""
     text, said = one(server, "model-path"), (server.account or {}).get("served_model_name")
-    if _NAME not in server.given and said == text and text is not None and not text.startswith("/"):
-        captured.add(_SECTION, _NAME, text, "the server's own account; `up` starts it on the whole path")
+    if _NAME in server.given or text is None or text.startswith("/") or said not in (None, text):
+        return
+    if server.account is None or said is not None:
+        captured.add(_SECTION, _NAME, text, "the name that clients see by default; `up` starts it on a whole path")
 
 
 def _add_address(captured: Captured, server: RunningServer) -> None:
