@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pinner.host.digest import DigestMemory, FileDigest, file_digests
+from pinner.host.digest import DigestMemory, FileDigest, file_digests, recall_digest
 from pinner.host.files import escaped
 from pinner.model import artifacts
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
@@ -53,7 +53,8 @@ def observe_files(
 ) -> Observation:
     """What the directory holds now; each file as "<bytes> bytes <digest>".
 
-    A file whose size or header already shows that it is another one is not hashed.
+    A file whose size or header already shows that it is another one is not hashed; of one that is known to be the
+    pinned one not even the header is read.
     """
     if not directory.is_dir():
         note = f"{directory} is {'not a directory' if directory.exists() else 'missing'}"
@@ -67,8 +68,14 @@ def observe_files(
     facts: dict[str, Fact] = {}
     notes: dict[str, str] = {}
     to_read = []
+    known: list[FileDigest | Unknown] = []
     for file in contents.files:
         locked = pinned.get(file.path)
+        remembered = None if deep or locked is None else recall_digest(file.real, memory)
+        if remembered and locked and remembered.sha256 == locked.sha256:
+            facts[file.path] = _text(remembered.size, remembered.sha256)
+            known.append(remembered)
+            continue
         looked = _first_look(file, locked)
         if looked is None:
             to_read.append(file)
@@ -84,15 +91,16 @@ def observe_files(
             facts[file.path] = _text(digest.size, digest.sha256)
             if digest.sha256 != pinned[file.path].sha256:
                 notes[file.path] = "same size, other bytes"
-    for index, shard in missing_shards(contents.files):
-        notes.setdefault(shard, f"missing, and {index} names it")
-    _tell_missing(directory, pinned.keys() - facts.keys(), facts, notes)
+    if missing := pinned.keys() - facts.keys():
+        for index, shard in missing_shards(contents.files):
+            notes.setdefault(shard, f"missing, and {index} names it")
+        _tell_missing(directory, missing, facts, notes)
     return Observation(
         aspect=aspect,
         facts=facts,
         notes_by_key=notes,
         notes=_hidden_note(contents.hidden),
-        how=_how(len(contents.files), digests),
+        how=_how(len(contents.files), known + digests),
     )
 
 
