@@ -44,8 +44,9 @@ class RepoFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """All files of a repository at one commit, in path order."""
+    """All files of a repository at one commit, in path order; `repo` is what the Hub calls it."""
 
+    repo: str
     revision: str
     files: tuple[RepoFile, ...]
 
@@ -81,10 +82,19 @@ class Hub:
                 raise HubFailed(f"{self.name} does not tell the size of {repo}: {sibling.rfilename}", Why.TROUBLE)
             sha256 = f"sha256:{sibling.lfs.sha256}" if sibling.lfs else None
             files.append(RepoFile(sibling.rfilename, sibling.size, sha256, sibling.blob_id))
-        return Listing(str(info.sha), tuple(sorted(files)))
+        return Listing(str(info.id), str(info.sha), tuple(sorted(files)))
 
     def read(self, repo: str, revision: str, path: str, span: range) -> bytes:
-        """Some bytes of a file, without the rest of it. Raises HubFailed."""
+        """Some bytes of a file, without the rest of it. Raises HubFailed, after a second try."""
+        try:
+            return self._read(repo, revision, path, span)
+        except HubFailed as error:
+            # One of some hundred questions for headers: a hiccup must not end all of it.
+            if error.why is not Why.UNREACHABLE:
+                raise
+            return self._read(repo, revision, path, span)
+
+    def _read(self, repo: str, revision: str, path: str, span: range) -> bytes:
         with self._failing(repo, revision, path) as library:
             url = library.hf_hub_url(repo, path, revision=revision, endpoint=self._endpoint)
             headers = library.utils.build_hf_headers(library_name="pinner", library_version=__version__)

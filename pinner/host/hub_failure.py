@@ -7,7 +7,6 @@ library's hold addresses that are signed.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -98,8 +97,9 @@ def _of_status(library: Any, asked: Question, status: int) -> HubFailed:
 
 def _of_the_machine(asked: Question, error: BaseException) -> HubFailed | None:
     """A disk that takes nothing, or no connection; those are told by the names of the transport's errors."""
-    if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
-        return HubFailed(f"cannot write to the cache {asked.cache}: {os.strerror(error.errno)}", Why.TROUBLE)
+    if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _CANNOT_WRITE):
+        where = f" ({error.filename})" if error.filename else ""
+        return HubFailed(f"cannot write to the cache {asked.cache}: {error.strerror}{where}", Why.TROUBLE)
     name = type(error).__name__
     if name.endswith("Timeout"):
         reason = "no answer in time"

@@ -42,6 +42,8 @@ _WHOLE_BYTES = 32 << 20
 _BEGINNING_BYTES = 128 << 10
 # Maps of a reduced vocabulary: what they hold decides whether a draft fits its target.
 _MAPS = ("d2t", "t2d")
+_OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".gguf", ".ot")
+_WORTH_TELLING_BYTES = 1 << 30
 _NEEDED = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|chat_template|vocab|"
     r"preprocessor_config|processor_config)\.(json|jinja|model|txt)|merges\.txt|.*\.tiktoken"
@@ -79,6 +81,8 @@ def pin_repository(wish: Wish, name: str, section: WeightsSection) -> WeightsPin
             raise ManifestError(f"{name}.{key}: {error.message}", hint=error.hint) from None
         raise
     _refuse_no_commit(hub, name, repo, asked, listing.revision)
+    if listing.repo != repo:
+        wish.warn(f"{name}.repo: {repo} is called {listing.repo} on the Hub now")
     chosen = _chosen(wish, name, section, listing)
     return WeightsPin(
         repo=repo,
@@ -86,7 +90,7 @@ def pin_repository(wish: Wish, name: str, section: WeightsSection) -> WeightsPin
         revision=listing.revision,
         include=section.include,
         exclude=section.exclude,
-        files=_pin_files(wish, name, section, Listing(listing.revision, chosen)),
+        files=_pin_files(wish, name, section, listing._replace(files=chosen)),
     )
 
 
@@ -104,7 +108,7 @@ def laid_out(wish: Wish, section: WeightsSection) -> Path:
         return view(wish.home, kept)
     files = tuple(RepoFile(file.path, file.size, file.sha256, None) for file in kept.files)
     try:
-        _sketch(Hub(), kept.repo or "", Listing(kept.revision or "", files), place)
+        _sketch(Hub(), kept.repo or "", Listing(kept.repo or "", kept.revision or "", files), place)
     except HubFailed as error:
         if error.why in (Why.NO_REPO, Why.NO_REVISION):
             hint = f"`pinner lock --upgrade {name}` pins what the Hub has now, and prints what that moves"
@@ -167,10 +171,22 @@ def _chosen(wish: Wish, name: str, section: WeightsSection, listing: Listing) ->
     if not chosen:
         what = "`include` and `exclude` leave no file" if files else "there is no file"
         raise ManifestError(f"{name}.repo: {what} of {section.repo} at {listing.revision[:12]}")
+    _tell_superfluous(wish, name, chosen)
     left_out = {file.path for file in files} - {file.path for file in chosen}
     if needed := sorted(path for path in left_out if _NEEDED.fullmatch(path)):
         wish.warn(f"{name}: `include` and `exclude` leave out {', '.join(needed)}, which engines load")
     return tuple(chosen)
+
+
+def _tell_superfluous(wish: Wish, name: str, chosen: list[RepoFile]) -> None:
+    """Weights in formats that no engine reads where there are safetensors too: they cost a download."""
+    others = [file for file in chosen if file.path.endswith(_OTHER_WEIGHTS)]
+    size_bytes = sum(file.size for file in others)
+    if size_bytes >= _WORTH_TELLING_BYTES and any(file.path.endswith(SAFETENSORS) for file in chosen):
+        wish.warn(
+            f"{name}: {size_bytes / 1e9:,.1f} GB in other formats beside safetensors are pinned and fetched too, "
+            f"such as {others[0].path}; `exclude` leaves them out"
+        )
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:

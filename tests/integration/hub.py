@@ -36,6 +36,7 @@ class FakeHub:
         self.commits: dict[str, dict[str, dict[str, bytes]]] = {}
         self.refs: dict[str, dict[str, str]] = {}
         self.gone: set[str] = set()
+        self.called: dict[str, str] = {}
         self.gated: set[str] = set()
         self.asked: list[Asked] = []
         self.status: int | None = None
@@ -131,7 +132,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 sha256 = hashlib.sha256(data).hexdigest()
                 one["lfs"] = {"sha256": sha256, "size": len(data), "pointerSize": 130}
             siblings.append(one)
-        body = {"id": repo, "modelId": repo, "sha": commit, "private": False, "siblings": siblings}
+        body = {
+            "id": self.hub.called.get(repo, repo),
+            "modelId": repo,
+            "sha": commit,
+            "private": False,
+            "siblings": siblings,
+        }
         self.answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
     def resolve(self, repo: str, revision: str, path: str) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -110,6 +112,11 @@ def test_a_view_holds_exactly_the_pinned_files(site: Site, state: Home) -> None:
     site.hub.asked.clear()
     assert site.pinner("materialize", site.manifest).code == 0
     assert site.hub.asked == []
+    shutil.move(view, view.with_name("away"))
+    said = site.pinner.json("check", site.manifest)
+    assert (said.code, list(unknowns(said))) == (3, ["model.."])
+    assert any("pinner materialize" in hint for hint in said.data["hints"])
+    shutil.move(view.with_name("away"), view)
     (view / "stale.safetensors").write_bytes(b"")
     assert differences(site.pinner.json("check", site.manifest))["model.stale.safetensors"]["pinned"] is None
     assert site.pinner("materialize", site.manifest).code == 0
@@ -256,7 +263,9 @@ def test_h10_a_damaged_file_of_the_cache_is_named_and_left(site: Site) -> None:
     assert str(blob) in said.err
     assert blob.read_bytes() == data
     blob.unlink()
-    assert differences(site.pinner.json("check", site.manifest))["model.model.safetensors"]["observed"] is None
+    said = site.pinner.json("check", site.manifest)
+    assert differences(said)["model.model.safetensors"]["observed"] is None
+    assert any("pinner materialize" in hint for hint in said.data["hints"])
     assert site.pinner("materialize", site.manifest).code == 0
     assert site.pinner("check", site.manifest).code == 0
 
@@ -407,3 +416,62 @@ def test_a_token_is_stored_nowhere(site: Site, state: Home, monkeypatch: pytest.
         for path in root.rglob("*"):
             if path.is_file() and not path.is_symlink():
                 assert b"hf_good" not in path.read_bytes(), path
+
+
+def test_what_stays_pinned_is_judged_without_the_hub(
+    site: Site, state: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.hub.push("org/m", MODEL)
+    draft = site.hub.push("org/d", DRAFT)
+    site.write(draft="num-steps = 2")
+    site.pinner("lock", site.manifest)
+    site.pinner("materialize", site.manifest)
+    site.hub.asked.clear()
+    site.write(draft="num-steps = 3")
+    # The views serve; and without them the cache.
+    assert site.pinner("lock", site.manifest).code == 0
+    shutil.rmtree(state.models)
+    site.write(draft="num-steps = 4")
+    assert site.pinner("lock", site.manifest).code == 0
+    assert site.hub.asked == []
+    site.hub.gone.add(draft)
+    shutil.rmtree(site.cache)
+    site.write(draft="num-steps = 5")
+    said = site.pinner("lock", site.manifest)
+    assert said.code == 3
+    assert f"draft: what the lock pins is gone: the Hub's mirror 127.0.0.1:{site.hub.port}" in said.err
+    assert "pinner lock --upgrade draft" in said.err
+
+
+def test_a_damaged_small_file_of_the_cache_is_not_locked(site: Site) -> None:
+    commit = site.hub.push("org/m", MODEL)
+    site.pinner("lock", site.manifest)
+    site.manifest.with_suffix(".lock").unlink()
+    blob = site.blob(commit, "generation_config.json")
+    blob.write_bytes(b"[]")
+    said = site.pinner("lock", site.manifest)
+    assert said.code == 3
+    assert f"the file in the cache is not the Hub's: {blob}" in said.err
+    assert blob.read_bytes() == b"[]"
+
+
+def test_a_kill_while_fetching_leaves_nothing_that_counts(site: Site, state: Home) -> None:
+    big = safetensors(4 << 20, 4 << 20)
+    site.hub.push("org/m", {**MODEL, "model.safetensors": big})
+    site.pinner("lock", site.manifest)
+    site.hub.held["model.safetensors"] = 10 << 20
+    command = [sys.executable, "-m", "pinner", "materialize", str(site.manifest)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert site.hub.is_holding.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+    assert site.pinner("check", site.manifest).code == 3
+    site.hub.release.set()
+    site.hub.held.clear()
+    site.hub.asked.clear()
+    assert site.pinner("materialize", site.manifest).code == 0
+    assert site.hub.fetched() == ["model.safetensors"]
+    assert site.pinner("check", "--deep", site.manifest).code == 0
+    assert not [path for path in state.models.iterdir() if path.is_dir() and path.name.startswith(".")]
