@@ -19,7 +19,7 @@ from pinner.host.hub import Hub, HubFailed, Why
 from pinner.host.hub_cache import find_file
 from pinner.model.facts import Difference
 from pinner.model.lock import Lock, WeightsPin
-from pinner.probes.repository import is_complete, view
+from pinner.probes.view import is_complete, view
 from pinner.probes.weights import compare_files, observe_files
 
 Say = Callable[[str], None]

@@ -1,7 +1,6 @@
-"""Models and drafts from the Hub: their pins, and where their files lie on this machine.
+"""Models and drafts from the Hub while they are locked: their pins, and a sketch of their files.
 
-Owns what is asked of the Hub to lock a repository, and the names of views: directories of symlinks into the Hub's
-cache with exactly the pinned files (deploy/views.py makes them). Must not judge files: probes/weights.py and
+Owns what is asked of the Hub to lock a repository. Must not judge files: probes/weights.py and
 probes/weights_pin.py do, as for any directory.
 
 To lock 600 GB they need not be here. The Hub's own sha256 of a large file is pinned as it is told: if it is wrong,
@@ -23,7 +22,6 @@ import msgspec
 
 from pinner.errors import ManifestError, OperationFailed
 from pinner.host.digest import file_digests
-from pinner.host.home import Home
 from pinner.host.hub import Hub, HubFailed, Listing, RepoFile, Why, each
 from pinner.host.hub_cache import find_file
 from pinner.model import artifacts
@@ -31,6 +29,7 @@ from pinner.model.facts import Unknown
 from pinner.model.lock import FilePin, WeightsPin
 from pinner.model.manifest import WeightsSection, is_inside
 from pinner.probes.base import Wish
+from pinner.probes.view import is_complete, view
 from pinner.probes.weights import SAFETENSORS, list_files
 from pinner.probes.weights_pin import judge_remote_code, sound_files, trusts_code
 
@@ -48,12 +47,6 @@ _NEEDED = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|chat_template|vocab|"
     r"preprocessor_config|processor_config)\.(json|jinja|model|txt)|merges\.txt|.*\.tiktoken"
 )
-
-
-def view(home: Home, pin: WeightsPin) -> Path:
-    """Where the files of a pinned repository lie once they are materialized; equal pins share one view."""
-    text = msgspec.json.encode([pin.repo, pin.revision, pin.files])
-    return home.models / hashlib.sha256(text).hexdigest()[:24]
 
 
 def pin_repository(wish: Wish, name: str, section: WeightsSection) -> WeightsPin:
@@ -115,17 +108,6 @@ def laid_out(wish: Wish, section: WeightsSection) -> Path:
             raise OperationFailed(f"{name}: what the lock pins is gone: {error.message}", hint=hint) from None
         raise
     return place
-
-
-def is_complete(directory: Path, pin: WeightsPin) -> bool:
-    """Whether a view has all pinned files and no other, whatever their bytes."""
-    wanted = {file.path for file in pin.files}
-    found = {
-        os.path.relpath(os.path.join(above, name), directory)  # noqa: PTH118
-        for above, _, names in os.walk(directory)
-        for name in names
-    }
-    return found == wanted and all((directory / path).is_file() for path in wanted)
 
 
 def _kept(wish: Wish, name: str, section: WeightsSection) -> WeightsPin | None:

@@ -224,3 +224,28 @@ def test_one_failure_stops_the_rest() -> None:
 )
 def test_the_cache_is_where_everybody_has_it(environ: dict[str, str], place: str) -> None:
     assert cache_directory(environ) == Path(place).expanduser()
+
+
+def test_a_file_of_another_commit_serves_by_its_digest(hub: FakeHub) -> None:
+    first = hub.push("org/m", FILES)
+    wanted = {file.path: file for file in Hub().resolve("org/m", first).files}
+    Hub().download("org/m", first, {"model.safetensors": 1000})
+    place = wanted["model.safetensors"]
+    found = find_file(Hub().cache, "org/m", "b" * 40, place.path, place.sha256)
+    assert found == find_file(Hub().cache, "org/m", first, place.path, None)
+    assert find_file(Hub().cache, "org/m", "b" * 40, place.path, None) is None
+
+
+def test_a_check_loads_nothing_of_the_hub() -> None:
+    code = "import sys, pinner.deploy.live; assert not {'huggingface_hub', 'pinner.host.hub'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_cache_that_takes_nothing_is_named(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = hub.push("org/m", FILES)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "file"))
+    with pytest.raises(HubFailed, match=r"cannot write to the cache .*/file/hub: Not a directory"):
+        Hub().download("org/m", commit, {"config.json": 2})
