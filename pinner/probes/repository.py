@@ -45,7 +45,7 @@ _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".
 _WORTH_TELLING_BYTES = 1 << 30
 _NEEDED = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|chat_template|vocab|"
-    r"preprocessor_config|processor_config)\.(json|jinja|model|txt)|merges\.txt|.*\.tiktoken"
+    r"preprocessor_config|processor_config)\.(json|jinja|model|txt)|merges\.txt|.*\.tiktoken|tiktoken\.model"
 )
 
 

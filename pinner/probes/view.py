@@ -1,6 +1,6 @@
 """Views: directories of symlinks into the cache of the Hub, with exactly the files that a lock pins.
 
-Owns their names and what makes one complete. Must not make or judge them: deploy/views.py and probes/weights.py do.
+Owns their names and what makes one complete. Must not make them (deploy/views.py does) nor judge their bytes.
 """
 
 from __future__ import annotations

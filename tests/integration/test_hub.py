@@ -241,11 +241,10 @@ def test_a_check_loads_nothing_of_the_hub() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_cache_that_takes_nothing_is_named(
-    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_takes_nothing_is_named(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = hub.push("org/m", FILES)
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "file"))
+    file = Hub().cache.parent.with_name("file")
+    file.write_text("")
+    monkeypatch.setenv("HF_HOME", str(file))
     with pytest.raises(HubFailed, match=r"cannot write to the cache .*/file/hub: Not a directory"):
         Hub().download("org/m", commit, {"config.json": 2})
