@@ -85,7 +85,7 @@ def _captured(pair: Pair, target: Mapping[str, Any], opinion: Opinion, *, is_sgl
             "and fc.weight is not used"
         )
         return count
-    if ids is not None and not _are_ids(ids):
+    if ids is not None and (not ids or not _are_ids(ids)):
         opinion.problems.append(f"the draft's eagle_config.{_IDS} is {ids!r}, not a list of layer numbers")
         return count
     if layers is None:

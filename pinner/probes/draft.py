@@ -48,7 +48,7 @@ def pin(wish: Wish) -> DraftPin | None:
     verdict = pair.judge(_wished(wish.manifest), draft.algorithm, sides, wish.memory)
     if verdict.problems:
         raise ManifestError(misfit(verdict.problems))
-    for line in (*verdict.unread, *verdict.advice):
+    for line in (*_untold(verdict), *verdict.advice):
         wish.warn(f"draft: {line}")
     return DraftPin(
         path=draft.path,
@@ -91,7 +91,7 @@ def observe(scene: Scene) -> Observation | None:
     if not root.is_dir():
         return seen
     verdict = _locked_verdict(scene, pinned)
-    notes = (*seen.notes, *(f"could not be told: {sentence}" for sentence in verdict.unread))
+    notes = (*seen.notes, *_untold(verdict))
     told = tuple(f"draft and target do not fit: {sentence}" for sentence in verdict.problems)
     changed = _changed(scene, pinned) if told else None
     if changed:
@@ -124,6 +124,10 @@ def _wished(manifest: Manifest) -> pair.Launch:
         argv=arguments.from_manifest(manifest),
         env=environment.from_manifest(manifest),
     )
+
+
+def _untold(verdict: Verdict) -> tuple[str, ...]:
+    return tuple(f"could not be told: {sentence}" for sentence in verdict.unread)
 
 
 def _locked_verdict(scene: Scene, pinned: DraftPin) -> Verdict:

@@ -256,6 +256,7 @@ def test_layer_ids_where_nobody_looks() -> None:
         ([1, 4, 4], "a layer is captured once"),
         ([1, 4], "the draft's fc takes 3 captured layers, and 2 are asked"),
         (["1", 4, 7], "not a list of layer numbers"),
+        ([], "not a list of layer numbers"),
         ([True, 4, 7], "not a list of layer numbers"),
     ],
 )
