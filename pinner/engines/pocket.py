@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pinner.engines import sglang_api
+from pinner.engines import eagle, sglang_api
 from pinner.model.manifest import Manifest
+from pinner.model.pair import Pair, Verdict
 
 NAME = "pocket"
 PACKAGE = "pocket"
@@ -21,6 +22,8 @@ SETS = frozenset(
     }
 )
 
+FORBIDDEN = sglang_api.FORBIDDEN
+
 health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account
@@ -29,3 +32,8 @@ account = sglang_api.account
 def argv(manifest: Manifest) -> tuple[str, ...]:
     """See pinner/engines/base.py."""
     return sglang_api.argv("pocket.launch_server", manifest)
+
+
+def judge_pair(pair: Pair) -> Verdict:
+    """See pinner/engines/base.py. It takes the drafts that SGLang takes, but its targets are its own."""
+    return eagle.judge(pair, is_sglang=False).verdict()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pinner.engines import sglang_api
+from pinner.engines import eagle, sglang_api, sglang_speculation
 from pinner.model.manifest import Manifest
+from pinner.model.pair import Pair, Verdict
 
 NAME = "sglang"
 PACKAGE = "sglang"
@@ -52,6 +53,8 @@ SETS = frozenset(
     }
 )
 
+FORBIDDEN = sglang_api.FORBIDDEN
+
 health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account
@@ -60,3 +63,10 @@ account = sglang_api.account
 def argv(manifest: Manifest) -> tuple[str, ...]:
     """See pinner/engines/base.py."""
     return sglang_api.argv("sglang.launch_server", manifest)
+
+
+def judge_pair(pair: Pair) -> Verdict:
+    """See pinner/engines/base.py."""
+    opinion = eagle.judge(pair)
+    sglang_speculation.judge_arguments(pair, opinion)
+    return opinion.verdict()

@@ -104,7 +104,10 @@ class Hub:
                 library.utils.hf_raise_for_status(answer)
                 # A server that knows no ranges sends the file from its start.
                 skip = span.start if answer.status_code == 200 else 0
-                return _first(answer.iter_bytes(1 << 20), skip, len(span))
+                data = _first(answer.iter_bytes(1 << 20), skip, len(span))
+        if len(data) != len(span):
+            raise HubFailed(f"{self.name} sent {len(data)} bytes of {path} for {len(span)}", Why.UNREACHABLE)
+        return data
 
     def download(self, repo: str, revision: str, sizes: Mapping[str, int]) -> None:
         """Fetch files of a commit into the cache; those that are there stay. `sizes` in bytes by path.

@@ -254,7 +254,8 @@ def _write_header(hub: Hub, repo: str, commit: str, file: RepoFile, target: Path
     """A file with the beginning and the size of a safetensors file, and in it what maps vocabularies."""
 
     def read(start: int, stop: int) -> bytes:
-        return hub.read(repo, commit, file.path, range(start, min(stop, file.size)))
+        span = range(start, min(stop, file.size))
+        return hub.read(repo, commit, file.path, span) if span else b""
 
     data = read(0, _BEGINNING_BYTES)
     start = artifacts.LENGTH_BYTES
@@ -264,10 +265,19 @@ def _write_header(hub: Hub, repo: str, commit: str, file: RepoFile, target: Path
         data += read(len(data), end)
     with target.open("wb") as stream:
         stream.write(data)
-        for first, last in artifacts.tensor_spans(data[start:end], _MAPS) if is_header else ():
+        for first, last in _map_spans(data[start:end]) if is_header else ():
             stream.seek(end + first)
             stream.write(read(end + first, end + last))
         stream.truncate(file.size)
+
+
+def _map_spans(header: bytes) -> list[tuple[int, int]]:
+    """Where tensors that map vocabularies lie behind a header; of one that is none the sketch shows it."""
+    try:
+        found = artifacts.tensors(header)
+    except ValueError:
+        return []
+    return [one.data_offsets for name, one in found.items() if any(part in name for part in _MAPS)]
 
 
 def _blob_id(path: Path) -> str:

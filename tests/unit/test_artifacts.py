@@ -129,12 +129,3 @@ def test_weights_of_another_checkpoint(names: list[str], indexed: list[str], str
     found = artifacts.stray_weights(names, frozenset(indexed))
     assert found.keys() == stray.keys()
     assert all(wording in found[name] for name, wording in stray.items())
-
-
-def test_tensors_are_found_by_the_end_of_their_name() -> None:
-    def tensor(start: int, stop: int) -> dict[str, object]:
-        return {"dtype": "I64", "shape": [1], "data_offsets": [start, stop]}
-
-    header = json.dumps({"__metadata__": {}, "a.d2t": tensor(0, 8), "d2t": tensor(8, 16), "w": tensor(16, 24)})
-    assert artifacts.tensor_spans(header.encode(), ("d2t", "t2d")) == [(0, 8), (8, 16)]
-    assert artifacts.tensor_spans(b"no json", ("d2t",)) == []
