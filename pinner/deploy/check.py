@@ -15,7 +15,7 @@ from pinner.engines import engine_for
 from pinner.errors import ExitCode, ManifestError, PinnerError
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
-from pinner.model.facts import Difference, Drift, Observation, Override, Unknown, accept
+from pinner.model.facts import ABSENT, Difference, Drift, Observation, Override, Unknown, accept
 from pinner.model.lock import Lock
 from pinner.probes import PROBES, draft, python_env, source
 from pinner.probes.base import NOT_MATERIALIZED, Probe, Scene, Workspace
@@ -42,7 +42,7 @@ def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
     engine_for(scene.lock.engine.kind)
     mismatch = draft.problems(scene)
     if mismatch:
-        raise ManifestError("draft and target do not fit: " + "; ".join(mismatch))
+        raise ManifestError(draft.misfit(mismatch))
     return accept(look(scene, PROBES), overrides)
 
 
@@ -80,6 +80,9 @@ def _hints(scene: Scene, drift: Drift) -> tuple[str, ...]:
     is_missing = any(item.observed == Unknown(NOT_MATERIALIZED) for item in drift.unknown)
     if scene.workspace is None or is_missing:
         return (f"`pinner materialize {scene.manifest}` builds what is not there yet",) if drift.unknown else ()
+    from_hub = {name for name in ("model", "draft") if (pin := getattr(scene.lock, name)) and pin.repo}
+    if any(item.aspect in from_hub and item.observed == ABSENT for item in drift.differences):
+        return (f"`pinner materialize {scene.manifest}` puts back what is missing of the model",)
     if built_part(scene.lock, drift).differences:
         return (f"`pinner materialize --rebuild {scene.manifest}` makes {scene.workspace.root} anew",)
     return ()

@@ -103,7 +103,7 @@ def _up(deployment: Deployment, lock: Lock, home: Home, options: UpOptions, say:
     running = live_run(home, deployment.key)
     _refuse_leftovers(home, deployment)
     built = materialize(deployment, lock, home, say=say)
-    for note in built.notes:
+    for note in built.views.notes:
         say(note)
     scene = checking.scene_for(deployment, lock, home, deep=options.deep)
     if built.drift is None:

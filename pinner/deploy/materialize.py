@@ -19,7 +19,7 @@ from pinner.deploy.check import BUILT_ASPECTS, built_part, check, look, scene_fo
 from pinner.deploy.load import Deployment
 from pinner.deploy.running import all_runs, run_directory
 from pinner.deploy.tomlfile import bytes_digest
-from pinner.deploy.views import make_views
+from pinner.deploy.views import Views, make_views
 from pinner.deploy.workspace import LAYOUT, Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
 from pinner.errors import Busy, CommandFailed, LockError, OperationFailed
 from pinner.host import bytecode, runs
@@ -41,13 +41,12 @@ class Materialized(msgspec.Struct, frozen=True):
     """A finished workspace; `built` if it was not there.
 
     `drift` is the check that this call made after building, None where it did not see all that is there now.
-    `notes` are worth knowing though it is done.
     """
 
     workspace: Workspace
     built: bool
     drift: Drift | None
-    notes: tuple[str, ...] = ()
+    views: Views = Views({}, ())
 
 
 def materialize(
@@ -59,8 +58,8 @@ def materialize(
     """
     # The models last: what is wrong with the rest is told before hours of download.
     done = _workspace(deployment, lock, home, rebuild=rebuild, say=say)
-    made, notes = make_views(lock, home, DigestMemory(home.digests), rebuild=rebuild, say=say)
-    return Materialized(done.workspace, done.built, None if made else done.drift, tuple(notes))
+    views = make_views(lock, home, DigestMemory(home.digests), rebuild=rebuild, say=say)
+    return Materialized(done.workspace, done.built, None if views.made else done.drift, views)
 
 
 def _workspace(deployment: Deployment, lock: Lock, home: Home, *, rebuild: bool, say: Say) -> Materialized:

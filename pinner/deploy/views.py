@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from pinner.errors import OperationFailed
 from pinner.host.digest import DigestMemory
@@ -18,7 +19,7 @@ from pinner.host.hub import Hub, HubFailed, Why
 from pinner.host.hub_cache import find_file
 from pinner.model.facts import Difference
 from pinner.model.lock import Lock, WeightsPin
-from pinner.probes.repository import is_complete, view
+from pinner.probes.view import is_complete, view
 from pinner.probes.weights import compare_files, observe_files
 
 Say = Callable[[str], None]
@@ -28,13 +29,20 @@ _ASK_S = 3.0
 _NAMED = 5
 
 
-def make_views(lock: Lock, home: Home, memory: DigestMemory, *, rebuild: bool, say: Say) -> tuple[bool, list[str]]:
-    """Make the views of a lock that are missing; whether any was made, and notes.
+class Views(NamedTuple):
+    """The views that were made, by aspect, and what is worth knowing of them."""
+
+    made: dict[str, Path]
+    notes: tuple[str, ...]
+
+
+def make_views(lock: Lock, home: Home, memory: DigestMemory, *, rebuild: bool, say: Say) -> Views:
+    """Make the views of a lock that are missing.
 
     What a new view leads to has been held against the lock, every byte. Raises OperationFailed naming what is
     missing or wrong.
     """
-    made = False
+    made: dict[str, Path] = {}
     notes: list[str] = []
     for aspect, pin in (("model", lock.model), ("draft", lock.draft)):
         if pin is None or pin.repo is None:
@@ -43,12 +51,12 @@ def make_views(lock: Lock, home: Home, memory: DigestMemory, *, rebuild: bool, s
         guard = home.models / f".{place.name}.lock"
         if not rebuild and is_complete(place, pin):
             continue
-        made = True
+        made[aspect] = place
         waiting = "waiting for another pinner that is fetching the same model"
         with exclusive(guard, what="fetching the same model", on_wait=partial(say, waiting)):
             if rebuild or not is_complete(place, pin):
                 notes += _make(aspect, pin, place, memory, say)
-    return made, notes
+    return Views(made, tuple(notes))
 
 
 def _make(aspect: str, pin: WeightsPin, place: Path, memory: DigestMemory, say: Say) -> list[str]:

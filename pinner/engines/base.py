@@ -13,6 +13,7 @@ import msgspec
 
 from pinner.host.http import Http
 from pinner.model.manifest import Manifest
+from pinner.model.pair import Pair, Verdict
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -44,12 +45,17 @@ class Engine(Protocol):
     ALIASES: Mapping[str, str]
     # Python that makes `parser`, the engine's own, in the engine's interpreter.
     PARSER: str
+    # Variables that make its results a fake, with the reason why a deployment must not have them.
+    FORBIDDEN: Mapping[str, str]
 
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""
 
     def uses_gpus(self, argv: tuple[str, ...]) -> bool:
         """Whether a server with these arguments computes on GPUs."""
+
+    def judge_pair(self, pair: Pair) -> Verdict:
+        """Whether a draft fits its target and the arguments, before anything is loaded."""
 
     def health(self, http: Http, url: str, *, timeout_s: float) -> Health:
         """What the server says of itself; only a generation proves anything."""

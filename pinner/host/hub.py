@@ -8,13 +8,11 @@ a server's own words reach an error's text.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -22,35 +20,18 @@ from urllib.parse import urlsplit
 from pinner import __version__
 from pinner.errors import OperationFailed
 from pinner.host.hub_cache import cache_directory
+from pinner.host.hub_failure import PUBLIC, HubFailed, Question, Why, failure
 from pinner.host.progress import Advance, current
 
-PUBLIC = "https://huggingface.co"
-
-_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
-_WORKERS = 8
+# A file that a kill breaks off is fetched from its start again, so not many at once; hf_xet divides each itself.
+_TRANSFERS = 4
+_QUESTIONS = 16
 _TIMEOUT_S = 10.0
 _TRUE = ("1", "ON", "YES", "TRUE")
 
+__all__ = ["Hub", "HubFailed", "Listing", "RepoFile", "Why", "each"]
+
 _T = TypeVar("_T")
-
-
-class Why(StrEnum):
-    """Why the Hub gave no answer."""
-
-    NO_REPO = "no repository"
-    NO_REVISION = "no revision"
-    NO_FILE = "no file"
-    REFUSED = "refused"
-    UNREACHABLE = "unreachable"
-    TROUBLE = "trouble"
-
-
-class HubFailed(OperationFailed):
-    """The Hub gave no answer; `why` says in which way."""
-
-    def __init__(self, message: str, why: Why, *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.why = why
 
 
 class RepoFile(NamedTuple):
@@ -63,8 +44,9 @@ class RepoFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """All files of a repository at one commit, in path order."""
+    """All files of a repository at one commit, in path order; `repo` is what the Hub calls it."""
 
+    repo: str
     revision: str
     files: tuple[RepoFile, ...]
 
@@ -100,10 +82,19 @@ class Hub:
                 raise HubFailed(f"{self.name} does not tell the size of {repo}: {sibling.rfilename}", Why.TROUBLE)
             sha256 = f"sha256:{sibling.lfs.sha256}" if sibling.lfs else None
             files.append(RepoFile(sibling.rfilename, sibling.size, sha256, sibling.blob_id))
-        return Listing(str(info.sha), tuple(sorted(files)))
+        return Listing(str(info.id), str(info.sha), tuple(sorted(files)))
 
     def read(self, repo: str, revision: str, path: str, span: range) -> bytes:
-        """Some bytes of a file, without the rest of it. Raises HubFailed."""
+        """Some bytes of a file, without the rest of it. Raises HubFailed, after a second try."""
+        try:
+            return self._read(repo, revision, path, span)
+        except HubFailed as error:
+            # One of some hundred questions for headers: a hiccup must not end all of it.
+            if error.why is not Why.UNREACHABLE:
+                raise
+            return self._read(repo, revision, path, span)
+
+    def _read(self, repo: str, revision: str, path: str, span: range) -> bytes:
         with self._failing(repo, revision, path) as library:
             url = library.hf_hub_url(repo, path, revision=revision, endpoint=self._endpoint)
             headers = library.utils.build_hf_headers(library_name="pinner", library_version=__version__)
@@ -113,13 +104,16 @@ class Hub:
                 library.utils.hf_raise_for_status(answer)
                 # A server that knows no ranges sends the file from its start.
                 skip = span.start if answer.status_code == 200 else 0
-                return _first(answer.iter_bytes(1 << 20), skip, len(span))
+                data = _first(answer.iter_bytes(1 << 20), skip, len(span))
+        if len(data) != len(span):
+            raise HubFailed(f"{self.name} sent {len(data)} bytes of {path} for {len(span)}", Why.UNREACHABLE)
+        return data
 
     def download(self, repo: str, revision: str, sizes: Mapping[str, int]) -> None:
         """Fetch files of a commit into the cache; those that are there stay. `sizes` in bytes by path.
 
-        Whole files that an earlier call fetched serve, however it ended; one broken off in between is resumed.
-        Raises HubFailed, and OperationFailed where they do not fit.
+        Whole files that an earlier call fetched serve, however it ended; a connection that breaks is taken up
+        where it broke. Raises HubFailed, and OperationFailed where they do not fit.
         """
         if not sizes:
             return
@@ -142,7 +136,7 @@ class Hub:
                     tqdm_class=_bar(advance, stop),
                 )
 
-        each(fetch, largest_first)
+        each(fetch, largest_first, at_once=_TRANSFERS)
 
     @contextlib.contextmanager
     def _failing(self, repo: str, revision: str, path: str | None = None) -> Iterator[Any]:
@@ -156,61 +150,11 @@ class Hub:
             raise
         except Exception as error:
             # The library lets through whatever its transports raise; anything of it means the same here.
-            raise self._failed(library, repo, revision, path, error) from None
-
-    def _failed(self, library: Any, repo: str, revision: str, path: str | None, error: Exception) -> HubFailed:
-        shown = f"{repo}@{revision[:12]}"
-        errors = library.errors
-        for cause in _causes(error):
-            if isinstance(cause, errors.GatedRepoError):
-                return HubFailed(
-                    f"{repo} is gated, and {_token_words(library, 'has no access to it')}",
-                    Why.REFUSED,
-                    hint=f"accept its terms at {PUBLIC}/{repo}, and set HF_TOKEN to a token of that account",
-                )
-            if isinstance(cause, errors.RepositoryNotFoundError):
-                return HubFailed(
-                    f"{self.name} has no repository {repo}, or it is private and "
-                    f"{_token_words(library, 'has no access to it')}",
-                    Why.NO_REPO,
-                    hint="look at its name; for a private one set HF_TOKEN",
-                )
-            if isinstance(cause, errors.RevisionNotFoundError):
-                return HubFailed(f"{self.name} has no revision {revision} of {repo}", Why.NO_REVISION)
-            if isinstance(cause, errors.EntryNotFoundError) and not isinstance(cause, FileNotFoundError):
-                return HubFailed(f"{self.name} has no file {path} in {shown}", Why.NO_FILE)
-            if isinstance(cause, errors.HfHubHTTPError):
-                return self._answered(library, repo, int(cause.response.status_code))
-            if isinstance(cause, OSError) and cause.errno in (
-                errno.ENOSPC,
-                errno.EDQUOT,
-                errno.EACCES,
-                errno.EROFS,
-            ):
-                why = os.strerror(cause.errno).lower()
-                return HubFailed(f"cannot write to the cache {self.cache}: {why}", Why.TROUBLE)
-            reason = _network_reason(cause)
-            if reason is not None:
-                return HubFailed(f"{self.name} cannot be reached: {reason}", Why.UNREACHABLE)
-        what = f"{path} of {shown}" if path else shown
-        return HubFailed(f"{self.name} gave no usable answer for {what} ({type(error).__name__})", Why.TROUBLE)
-
-    def _answered(self, library: Any, repo: str, status: int) -> HubFailed:
-        if status == 401:
-            return HubFailed(f"{self.name} does not accept the token that is set", Why.REFUSED)
-        if status == 403:
-            return HubFailed(
-                f"{self.name} refuses {repo}: {_token_words(library, 'may not read it')}", Why.REFUSED
-            )
-        if status == 404:
-            return HubFailed(f"{self.name} has no repository {repo}", Why.NO_REPO)
-        if status == 429:
-            hint = "wait some minutes; with HF_TOKEN set more is let through"
-            return HubFailed(f"{self.name} answers: too many requests", Why.UNREACHABLE, hint=hint)
-        return HubFailed(f"{self.name} answers {status} for {repo}", Why.UNREACHABLE, hint="try again later")
+            question = Question(self.name, self.cache, repo, revision, path)
+            raise failure(library, question, error) from None
 
 
-def each(work: Callable[[_T, threading.Event], None], items: Sequence[_T]) -> None:
+def each(work: Callable[[_T, threading.Event], None], items: Sequence[_T], *, at_once: int = _QUESTIONS) -> None:
     """Do work on items, several at a time; the first failure or an interrupt stops all of it.
 
     `work` gets an event that is set when it should stop.
@@ -218,10 +162,22 @@ def each(work: Callable[[_T, threading.Event], None], items: Sequence[_T]) -> No
     from concurrent.futures import ThreadPoolExecutor, as_completed  # noqa: PLC0415  # loads logging
 
     stop = threading.Event()
-    pool = ThreadPoolExecutor(_WORKERS)
+    pool = ThreadPoolExecutor(at_once)
+
+    def run(item: _T) -> None:
+        if stop.is_set():
+            raise _Stopped
+        try:
+            work(item, stop)
+        except BaseException:
+            stop.set()
+            raise
+
     try:
-        for done in as_completed([pool.submit(work, item, stop) for item in items]):
-            done.result()
+        for done in as_completed([pool.submit(run, item) for item in items]):
+            error = done.exception()
+            if error is not None and not isinstance(error, _Stopped):
+                raise error
     except BaseException:
         stop.set()
         _abort_transfers()
@@ -293,33 +249,6 @@ def _first(pieces: Iterator[bytes], skip: int, count: int) -> bytes:
         if len(data) >= skip + count:
             break
     return bytes(data[skip : skip + count])
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it."""
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        yield one
-        one = one.__cause__ or one.__context__
-
-
-def _network_reason(error: BaseException) -> str | None:
-    """Why there was no connection, from the errors of the library's transport, told by their names."""
-    name = type(error).__name__
-    if name.endswith("Timeout"):
-        return "no answer in time"
-    if name == "ProxyError":
-        return "the proxy refuses"
-    if name in ("ConnectError", "ReadError", "WriteError", "RemoteProtocolError", "CloseError"):
-        text = str(error)
-        return text if text and "://" not in text else "the connection broke"
-    return None
-
-
-def _token_words(library: Any, then: str) -> str:
-    return f"the token that is set {then}" if library.get_token() else "no token is set"
 
 
 def _refuse_full(cache: Path, needed_bytes: int) -> None:

@@ -16,6 +16,7 @@ from pinner.model.hostfacts import HOST_FACTS
 from pinner.model.manifest import (
     CODE_VARIABLES,
     FLAG,
+    OFFLINE,
     OWNED_ARGS,
     RESERVED_VARIABLES,
     SECRET_FLAG,
@@ -28,6 +29,7 @@ from pinner.model.manifest import (
     Serve,
     Source,
     WeightsSection,
+    env_text,
     is_inside,
     is_safe_revision,
 )
@@ -228,6 +230,8 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "is set by pinner itself"))
         elif name in CODE_VARIABLES:
             found_problems.append((f"env.{name}", "brings in code that nothing pins: install it instead"))
+        elif name == OFFLINE and (isinstance(value, PassedThrough) or env_text(value) != "1"):
+            found_problems.append((f"env.{name}", "is 1 always: the engine loads what is pinned, not the Hub's"))
         if isinstance(value, PassedThrough):
             given = value.secret or value.site
             if (value.secret is None) == (value.site is None):

@@ -1,7 +1,6 @@
-"""Models and drafts from the Hub: their pins, and where their files lie on this machine.
+"""Models and drafts from the Hub while they are locked: their pins, and a sketch of their files.
 
-Owns what is asked of the Hub to lock a repository, and the names of views: directories of symlinks into the Hub's
-cache with exactly the pinned files (deploy/views.py makes them). Must not judge files: probes/weights.py and
+Owns what is asked of the Hub to lock a repository. Must not judge files: probes/weights.py and
 probes/weights_pin.py do, as for any directory.
 
 To lock 600 GB they need not be here. The Hub's own sha256 of a large file is pinned as it is told: if it is wrong,
@@ -23,7 +22,6 @@ import msgspec
 
 from pinner.errors import ManifestError, OperationFailed
 from pinner.host.digest import file_digests
-from pinner.host.home import Home
 from pinner.host.hub import Hub, HubFailed, Listing, RepoFile, Why, each
 from pinner.host.hub_cache import find_file
 from pinner.model import artifacts
@@ -31,6 +29,7 @@ from pinner.model.facts import Unknown
 from pinner.model.lock import FilePin, WeightsPin
 from pinner.model.manifest import WeightsSection, is_inside
 from pinner.probes.base import Wish
+from pinner.probes.view import is_complete, view
 from pinner.probes.weights import SAFETENSORS, list_files
 from pinner.probes.weights_pin import judge_remote_code, sound_files, trusts_code
 
@@ -42,16 +41,12 @@ _WHOLE_BYTES = 32 << 20
 _BEGINNING_BYTES = 128 << 10
 # Maps of a reduced vocabulary: what they hold decides whether a draft fits its target.
 _MAPS = ("d2t", "t2d")
+_OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".gguf", ".ot")
+_WORTH_TELLING_BYTES = 1 << 30
 _NEEDED = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|chat_template|vocab|"
-    r"preprocessor_config|processor_config)\.(json|jinja|model|txt)|merges\.txt|.*\.tiktoken"
+    r"preprocessor_config|processor_config)\.(json|jinja|model|txt)|merges\.txt|.*\.tiktoken|tiktoken\.model"
 )
-
-
-def view(home: Home, pin: WeightsPin) -> Path:
-    """Where the files of a pinned repository lie once they are materialized; equal pins share one view."""
-    text = msgspec.json.encode([pin.repo, pin.revision, pin.files])
-    return home.models / hashlib.sha256(text).hexdigest()[:24]
 
 
 def pin_repository(wish: Wish, name: str, section: WeightsSection) -> WeightsPin:
@@ -79,6 +74,8 @@ def pin_repository(wish: Wish, name: str, section: WeightsSection) -> WeightsPin
             raise ManifestError(f"{name}.{key}: {error.message}", hint=error.hint) from None
         raise
     _refuse_no_commit(hub, name, repo, asked, listing.revision)
+    if listing.repo != repo:
+        wish.warn(f"{name}.repo: {repo} is called {listing.repo} on the Hub now")
     chosen = _chosen(wish, name, section, listing)
     return WeightsPin(
         repo=repo,
@@ -86,7 +83,7 @@ def pin_repository(wish: Wish, name: str, section: WeightsSection) -> WeightsPin
         revision=listing.revision,
         include=section.include,
         exclude=section.exclude,
-        files=_pin_files(wish, name, section, Listing(listing.revision, chosen)),
+        files=_pin_files(wish, name, section, listing._replace(files=chosen)),
     )
 
 
@@ -104,24 +101,13 @@ def laid_out(wish: Wish, section: WeightsSection) -> Path:
         return view(wish.home, kept)
     files = tuple(RepoFile(file.path, file.size, file.sha256, None) for file in kept.files)
     try:
-        _sketch(Hub(), kept.repo or "", Listing(kept.revision or "", files), place)
+        _sketch(Hub(), kept.repo or "", Listing(kept.repo or "", kept.revision or "", files), place)
     except HubFailed as error:
         if error.why in (Why.NO_REPO, Why.NO_REVISION):
             hint = f"`pinner lock --upgrade {name}` pins what the Hub has now, and prints what that moves"
             raise OperationFailed(f"{name}: what the lock pins is gone: {error.message}", hint=hint) from None
         raise
     return place
-
-
-def is_complete(directory: Path, pin: WeightsPin) -> bool:
-    """Whether a view has all pinned files and no other, whatever their bytes."""
-    wanted = {file.path for file in pin.files}
-    found = {
-        os.path.relpath(os.path.join(above, name), directory)  # noqa: PTH118
-        for above, _, names in os.walk(directory)
-        for name in names
-    }
-    return found == wanted and all((directory / path).is_file() for path in wanted)
 
 
 def _kept(wish: Wish, name: str, section: WeightsSection) -> WeightsPin | None:
@@ -167,10 +153,22 @@ def _chosen(wish: Wish, name: str, section: WeightsSection, listing: Listing) ->
     if not chosen:
         what = "`include` and `exclude` leave no file" if files else "there is no file"
         raise ManifestError(f"{name}.repo: {what} of {section.repo} at {listing.revision[:12]}")
+    _tell_superfluous(wish, name, chosen)
     left_out = {file.path for file in files} - {file.path for file in chosen}
     if needed := sorted(path for path in left_out if _NEEDED.fullmatch(path)):
         wish.warn(f"{name}: `include` and `exclude` leave out {', '.join(needed)}, which engines load")
     return tuple(chosen)
+
+
+def _tell_superfluous(wish: Wish, name: str, chosen: list[RepoFile]) -> None:
+    """Weights in formats that no engine reads where there are safetensors too: they cost a download."""
+    others = [file for file in chosen if file.path.endswith(_OTHER_WEIGHTS)]
+    size_bytes = sum(file.size for file in others)
+    if size_bytes >= _WORTH_TELLING_BYTES and any(file.path.endswith(SAFETENSORS) for file in chosen):
+        wish.warn(
+            f"{name}: {size_bytes / 1e9:,.1f} GB in other formats beside safetensors are pinned and fetched too, "
+            f"such as {others[0].path}; `exclude` leaves them out"
+        )
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
@@ -256,7 +254,8 @@ def _write_header(hub: Hub, repo: str, commit: str, file: RepoFile, target: Path
     """A file with the beginning and the size of a safetensors file, and in it what maps vocabularies."""
 
     def read(start: int, stop: int) -> bytes:
-        return hub.read(repo, commit, file.path, range(start, min(stop, file.size)))
+        span = range(start, min(stop, file.size))
+        return hub.read(repo, commit, file.path, span) if span else b""
 
     data = read(0, _BEGINNING_BYTES)
     start = artifacts.LENGTH_BYTES
@@ -266,10 +265,19 @@ def _write_header(hub: Hub, repo: str, commit: str, file: RepoFile, target: Path
         data += read(len(data), end)
     with target.open("wb") as stream:
         stream.write(data)
-        for first, last in artifacts.tensor_spans(data[start:end], _MAPS) if is_header else ():
+        for first, last in _map_spans(data[start:end]) if is_header else ():
             stream.seek(end + first)
             stream.write(read(end + first, end + last))
         stream.truncate(file.size)
+
+
+def _map_spans(header: bytes) -> list[tuple[int, int]]:
+    """Where tensors that map vocabularies lie behind a header; of one that is none the sketch shows it."""
+    try:
+        found = artifacts.tensors(header)
+    except ValueError:
+        return []
+    return [one.data_offsets for name, one in found.items() if any(part in name for part in _MAPS)]
 
 
 def _blob_id(path: Path) -> str:

@@ -14,8 +14,8 @@ from pinner.host.home import Home
 from pinner.model.facts import ABSENT, Observation, Unknown
 from pinner.model.lock import Lock, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes import repository
 from pinner.probes.base import NOT_MATERIALIZED, Captured, Judgement, LiveScene, RunningServer, Scene, Wish
+from pinner.probes.view import view
 from pinner.probes.weights import WHOLE, compare_files, list_files, observe_files
 from pinner.probes.weights_pin import judge_remote_code, pin_files, trusts_code
 
@@ -58,18 +58,22 @@ def directory(place: Wish | Scene, weights: WeightsSection | WeightsPin) -> Path
         return weights_directory(place.directory, place.home, weights)
     if weights.path is not None:
         return place.directory / weights.path
+    from pinner.probes import repository  # noqa: PLC0415  # a check has nothing to ask of the Hub
+
     assert isinstance(place, Wish)
     return repository.laid_out(place, weights)
 
 
 def weights_directory(start: Path, home: Home, pin: WeightsPin) -> Path:
     """The same of pins alone, for relative paths that start from `start`."""
-    return repository.view(home, pin) if pin.path is None else start / pin.path
+    return view(home, pin) if pin.path is None else start / pin.path
 
 
 def pin_weights(wish: Wish, name: str, section: WeightsSection) -> WeightsPin:
     """Where a model or draft comes from, with size and sha256 of every file."""
     if section.path is None:
+        from pinner.probes import repository  # noqa: PLC0415  # as above
+
         return repository.pin_repository(wish, name, section)
     place = directory(wish, section)
     files = pin_files(place, wish.memory, key=f"{name}.path")

@@ -91,9 +91,10 @@ def observe_files(
             facts[file.path] = _text(digest.size, digest.sha256)
             if digest.sha256 != pinned[file.path].sha256:
                 notes[file.path] = "same size, other bytes"
-    for index, shard in missing_shards(contents.files):
-        notes.setdefault(shard, f"missing, and {index} names it")
-    _tell_missing(directory, pinned.keys() - facts.keys(), facts, notes)
+    if missing := pinned.keys() - facts.keys():
+        for index, shard in missing_shards(contents.files):
+            notes.setdefault(shard, f"missing, and {index} names it")
+        _tell_missing(directory, missing, facts, notes)
     return Observation(
         aspect=aspect,
         facts=facts,

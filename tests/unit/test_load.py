@@ -84,6 +84,8 @@ def test_the_digest_ignores_comments_and_order(tmp_path: Path) -> None:
         (("[env]", '[env]\nX = "a\\u0000b"'), ["env.X", "NUL"]),
         (("[env]", '[env]\nPYTHONSAFEPATH = "0"'), ["PYTHONSAFEPATH", "pinner itself"]),
         (("[env]", '[env]\nPYTHONPATH = "/x"'), ["env.PYTHONPATH", "nothing pins"]),
+        (("[env]", "[env]\nHF_HUB_OFFLINE = false"), ["env.HF_HUB_OFFLINE", "is 1 always"]),
+        (("[env]", '[env]\nHF_HUB_OFFLINE = { site = "X" }'), ["env.HF_HUB_OFFLINE", "is 1 always"]),
         (("tp-size = 2", 'model-path = "x"'), ["engine.args.model-path", "model.path"]),
         (('git = "engine.bundle"', 'git = "engine.bundle", path = "x"'), ["engine.source", "exactly one"]),
         (('commit = "good"', 'commit = "--upload-pack=x"'), ["engine.source.commit"]),
@@ -119,6 +121,15 @@ def test_every_unknown_key_is_named_at_once(tmp_path: Path) -> None:
 
 def test_syntax_errors_name_the_line(tmp_path: Path) -> None:
     assert "line 2" in refusal(tmp_path, "version = 1\nkind = = 3\n")
+
+
+@pytest.mark.parametrize("kind", ["pocket", "sglang"])
+@pytest.mark.parametrize("prefix", ["SGLANG_", "SGL_", ""])
+@pytest.mark.parametrize("value", ['"3.5"', "0", '{ site = "X" }'])
+def test_variables_that_fake_acceptance_are_refused(tmp_path: Path, kind: str, prefix: str, value: str) -> None:
+    text = GOOD.replace("pocket", kind).replace("NCCL_DEBUG = 1", f"{prefix}SIMULATE_ACC_LEN = {value}")
+    message = refusal(tmp_path, text)
+    assert f"env.{prefix}SIMULATE_ACC_LEN: fakes how many drafted tokens are accepted" in message
 
 
 @pytest.mark.parametrize(
