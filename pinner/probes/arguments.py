@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinner.engines import engine_for
+from pinner.engines.sglang_account import reported
+from pinner.errors import ManifestError
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
-from pinner.model.lock import Lock
+from pinner.model.lock import Lock, SourcePin
 from pinner.model.manifest import Manifest
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 
@@ -20,6 +22,16 @@ NAME = "arguments"
 def pin(wish: Wish) -> tuple[str, ...]:
     """The whole argument list with placeholders for the paths of this machine."""
     return from_manifest(wish.manifest)
+
+
+def advise(wish: Wish, source: SourcePin) -> None:
+    """Warn of what the manifest leaves open. ManifestError for arguments that the source does not have."""
+    engine = engine_for(wish.manifest.engine.kind)
+    wrong = engine.argument_problems(wish.manifest, source)
+    if wrong:
+        raise ManifestError("; ".join(f"{key}: {sentence}" for key, sentence in wrong))
+    for note in engine.notes(wish.manifest, source):
+        wish.warn(note)
 
 
 def from_manifest(manifest: Manifest) -> tuple[str, ...]:
@@ -79,22 +91,6 @@ def _by_flag(argv: tuple[str, ...]) -> dict[str, str]:
 
 
 def _account(pinned: Mapping[str, str], account: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """For each pinned flag that the server reports as a plain value: (pinned, reported)."""
-    found = {}
-    for flag, value in pinned.items():
-        reported = account.get(flag.removeprefix("--").replace("-", "_"))
-        if isinstance(reported, bool):
-            found[flag] = (value, str(reported).lower())
-        elif isinstance(reported, (int, float)) and not _same_number(value, reported):
-            found[flag] = (value, str(reported))
-        elif isinstance(reported, str):
-            # SGLang upper-cases names of algorithms.
-            found[flag] = (value, value if reported.upper() == value.upper() else reported)
-    return found
-
-
-def _same_number(text: str, number: float) -> bool:
-    try:
-        return float(text) == float(number)
-    except ValueError:
-        return False
+    """For each pinned flag of which the server says something: (pinned, reported)."""
+    found = {flag: (value, reported(flag, value, account)) for flag, value in pinned.items()}
+    return {flag: (value, said) for flag, (value, said) in found.items() if said is not None}
