@@ -67,6 +67,8 @@ def ensure_arguments(
     untold = _refusal(answer, deployment)
     if untold is not None:
         say(f"the engine was not asked for its arguments: {untold}")
+    if answer.import_error:
+        # It may be told later: a driver can be installed.
         return
     for flag, about in answer.deprecated.items():
         say(f"engine.args.{flag.removeprefix('--')}: {about}")

@@ -81,7 +81,7 @@ def ask(parser):
                 answer.setdefault("problems", []).append(f"unrecognized: {item}")
             continue
         begins = sorted(flag for flag in names if flag.startswith(name))
-        near = difflib.get_close_matches(name, names, n=3)
+        near = difflib.get_close_matches(name, names, n=1)
         unknown.append({"flag": name, "begins": begins[:6], "near": near})
     answer["unknown"] = unknown
     answer["deprecated"] = {
@@ -96,11 +96,11 @@ try:
     parser = build()
     answer["version"] = str(version())
     answer["variables"] = list(unread(given["variables"]))
-except ModuleNotFoundError as error:
-    # Its package is there, and the module that had the parser is not.
-    known = PARSER_MODULE
-    moved = error.name is not None and "." in error.name and (known + ".").startswith(error.name + ".")
-    answer["no_parser" if moved else "import_error"] = str(error)
+except ImportError as error:
+    # The engine's package is there, and its parser is not where it was.
+    known, missing = PARSER_MODULE, error.name or ""
+    moved = "." in missing and (known + ".").startswith(missing + ".")
+    answer["no_parser" if moved else "import_error"] = f"{type(error).__name__}: {error}"
 except Exception as error:
     where = traceback.extract_tb(error.__traceback__)[-1]
     answer["import_error"] = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"

@@ -40,7 +40,7 @@ _ATTENTION = re.compile(r"Attention backend not (?:specified|set)\. Use (\w+) ba
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a scheduler; what is not there is None. `ranks` are its parts such as {"TP": 0}, `time` is local.
+    """One line of a scheduler; what is not there is None. `ranks` are its parts as {"TP": 0}, `time` is local.
 
     `accept_len` counts the bonus token, in every version. `accept_rate` is as printed: see `accept_rate`.
     """

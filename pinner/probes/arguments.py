@@ -39,6 +39,19 @@ def from_manifest(manifest: Manifest) -> tuple[str, ...]:
     return engine_for(manifest.engine.kind).argv(manifest)
 
 
+def by_flag(argv: tuple[str, ...]) -> dict[str, str]:
+    """Flag to its values as one text; what stands before the first flag is the entry point."""
+    flags: dict[str, list[str]] = {"entry-point": []}
+    current = "entry-point"
+    for argument in argv:
+        if argument.startswith("--"):
+            current, has_value, value = argument.partition("=")
+            flags.setdefault(current, []).extend([value] if has_value else [])
+        else:
+            flags[current].append(argument)
+    return {flag: " ".join(values) if values else "true" for flag, values in flags.items()}
+
+
 def observe(_scene: Scene) -> Observation | None:
     """None: arguments exist only in a process."""
     return None
@@ -51,7 +64,7 @@ def observe_live(live: LiveScene) -> Observation | None:
     sealed: dict[str, Fact] = {}
     evidence: dict[str, tuple[str, ...]] = {}
     where = (f"pid {main.pid} ({main.comm})",)
-    pinned_flags, seen_flags = _by_flag(live.argv), _by_flag(main.argv)
+    pinned_flags, seen_flags = by_flag(live.argv), by_flag(main.argv)
     if not main.argv or (len(main.argv) == 1 and len(live.argv) > 1):
         facts["command-line"] = Unknown("the main process has overwritten its command line")
         sealed["command-line"] = " ".join(live.argv[1:])
@@ -75,19 +88,6 @@ def compare(_lock: Lock, observation: Observation) -> Judgement:
 def capture(_scene: Scene) -> Any:
     """None: adopting a running server comes with `adopt`."""
     return None
-
-
-def _by_flag(argv: tuple[str, ...]) -> dict[str, str]:
-    """Flag to its values as one text; what stands before the first flag is the entry point."""
-    flags: dict[str, list[str]] = {"entry-point": []}
-    current = "entry-point"
-    for argument in argv:
-        if argument.startswith("--"):
-            current, has_value, value = argument.partition("=")
-            flags.setdefault(current, []).extend([value] if has_value else [])
-        else:
-            flags[current].append(argument)
-    return {flag: " ".join(values) if values else "true" for flag, values in flags.items()}
 
 
 def _account(pinned: Mapping[str, str], account: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
