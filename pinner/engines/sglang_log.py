@@ -88,6 +88,11 @@ def accept_rate(accept_len: float, num_draft_tokens: int) -> float | None:
     return (accept_len - 1) / (num_draft_tokens - 1) if num_draft_tokens > 1 else None
 
 
+def accept_rate_from_older(printed: float, num_draft_tokens: int) -> float | None:
+    """The rate since 0.5.11 for one that 0.5.4 to 0.5.10 printed."""
+    return accept_rate(printed * num_draft_tokens, num_draft_tokens)
+
+
 def summary(lines: Sequence[str]) -> str:
     """The last accept length and generation throughput, in a few words."""
     found = [one for one in map(batch, lines) if one is not None and one.phase == "decode"]

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from pinner.engines.sglang_log import accept_rate, batch, nccl_version, notes, summary
+from pinner.engines.sglang_log import accept_rate, accept_rate_from_older, batch, nccl_version, notes, summary
 
 # Printed by 0.5.23 on a CPU.
 CPU = """\
@@ -75,6 +75,8 @@ def test_the_accept_rates_two_definitions() -> None:
         assert found.accept_len is not None
         assert accept_rate(found.accept_len, drafts) == pytest.approx(found.accept_rate, abs=0.006)
     assert accept_rate(1.0, 1) is None, "nothing is proposed"
+    # 0.5.9's line has 2.17 and 0.54 with 4 draft tokens: that is 2.17 / 4.
+    assert accept_rate_from_older(2.17 / 4, 4) == pytest.approx((2.17 - 1) / 3)
 
 
 def test_summary_takes_the_last_decode_line() -> None:
