@@ -108,7 +108,7 @@ def value_of(flag: str, argv: tuple[str, ...]) -> str | None:
 def health(http: Http, url: str, *, timeout_s: float) -> Health:
     """What /health says; a server that does not offer it may still be up, as only a generation can tell.
 
-    SGLang 0.4 answers 200 whatever happens, and 0.5 503 until its warm-up has generated; both listen only after the
+    SGLang 0.4 answers 200 whatever happens, 0.5 503 until its warm-up has generated; both listen only after the
     weights are loaded.
     """
     try:
