@@ -96,6 +96,7 @@ def _lock(
     argv = arguments.pin(wish)
     say("resolving the engine's source")
     source_pin, patches = source.pin(wish)
+    arguments.advise(wish, source_pin)
     say("reading model and draft")
     model_pin, draft_pin = target.pin(wish), draft.pin(wish)
     say("resolving the Python environment")

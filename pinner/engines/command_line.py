@@ -23,7 +23,7 @@ _WITH_VALUE = "XW"
 # stands before the mark.
 TABLE_MARK = "pinner-flags:"
 TABLE_SCRIPT = f"""
-import argparse, json, sys
+import argparse, json, os, sys
 found = {{}}
 for action in parser._actions:
     longs = [option for option in action.option_strings if option.startswith("--")]
@@ -36,6 +36,9 @@ for action in parser._actions:
         found[option[2:]] = {{"name": name[2:], "takes": "none" if is_pair else takes, "adds": adds}}
 sys.stdout.flush()
 sys.stdout.buffer.write(("\\n" + {TABLE_MARK!r} + json.dumps(found)).encode())
+sys.stdout.flush()
+# Threads that the engine's packages have started must not keep the answer back.
+os._exit(0)
 """
 
 

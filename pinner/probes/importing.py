@@ -183,14 +183,19 @@ class Asker(NamedTuple):
         return text.split("\0") if mark else Unknown("the interpreter did not tell its import path")
 
     def run(self, script: str, *, timeout_s: float) -> str | Unknown:
-        """What a script prints."""
-        asked = self._start(script)
-        if isinstance(asked, Unknown):
-            return asked
-        try:
-            completed = process.collect(asked, timeout_s=timeout_s)
-        except CommandFailed as error:
-            return Unknown(error.stderr)
+        """What a script prints that imports the engine; the caches it makes go with a home of its own."""
+        import tempfile  # noqa: PLC0415  # loads random; only `adopt` asks this
+
+        with tempfile.TemporaryDirectory(prefix="pinner-ask-") as scratch:
+            user = self.env.get("PYTHONUSERBASE") or f"{self.env.get('HOME', '')}/.local"
+            env = {**self.env, "HOME": scratch, "TMPDIR": scratch, "PYTHONUSERBASE": user}
+            asked = self._replace(env=env)._start(script)
+            if isinstance(asked, Unknown):
+                return asked
+            try:
+                completed = process.collect(asked, timeout_s=timeout_s)
+            except CommandFailed as error:
+                return Unknown(error.stderr)
         said = process.redact(completed.stderr.decode("utf-8", "replace"), self.env).strip().splitlines()
         return os.fsdecode(completed.stdout) if completed.code == 0 else Unknown(said[-1] if said else "no word")
 
