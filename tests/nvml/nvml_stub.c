@@ -314,7 +314,3 @@ static int processes(int section, const char *function, const char *key, unsigne
 int nvmlDeviceGetComputeRunningProcesses_v3(void *gpu, unsigned *count, Process *out) {
   return processes(index_of(gpu), "nvmlDeviceGetComputeRunningProcesses_v3", "processes", count, out);
 }
-
-int nvmlDeviceGetGraphicsRunningProcesses_v3(void *gpu, unsigned *count, Process *out) {
-  return processes(index_of(gpu), "nvmlDeviceGetGraphicsRunningProcesses_v3", "graphics-processes", count, out);
-}
