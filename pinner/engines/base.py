@@ -35,9 +35,14 @@ class Engine(Protocol):
     FAMILIES: tuple[str, ...]
     # Variables that the engine sets by itself, as its source shows.
     SETS: frozenset[str]
+    # Variables that place kernel, autotune and compile caches, each with a directory below the caches' root.
+    CACHES: Mapping[str, str]
 
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""
+
+    def uses_gpus(self, argv: tuple[str, ...]) -> bool:
+        """Whether a server with these arguments computes on GPUs."""
 
     def health(self, http: Http, url: str, *, timeout_s: float) -> Health:
         """What the server says of itself; only a generation proves anything."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pinner.engines import sglang_api
 from pinner.model.manifest import Manifest
 
@@ -20,6 +22,8 @@ SETS = frozenset(
         "POCKET_RUN_ID",
     }
 )
+# It compiles nothing.
+CACHES: Mapping[str, str] = {}
 
 health = sglang_api.health
 generate = sglang_api.generate
@@ -29,3 +33,8 @@ account = sglang_api.account
 def argv(manifest: Manifest) -> tuple[str, ...]:
     """See pinner/engines/base.py."""
     return sglang_api.argv("pocket.launch_server", manifest)
+
+
+def uses_gpus(_argv: tuple[str, ...]) -> bool:
+    """Never: it computes with numpy."""
+    return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pinner.engines import sglang_api
 from pinner.model.manifest import Manifest
 
@@ -51,6 +53,22 @@ SETS = frozenset(
         "TLLM_LOG_LEVEL",
     }
 )
+# SGLANG_CACHE_DIR moves most of them, since 0.5.18; what is named here besides it does not follow it, or did not
+# before. FlashInfer appends ".cache/flashinfer" to its base by itself.
+CACHES: Mapping[str, str] = {
+    "SGLANG_CACHE_DIR": "sglang",
+    "SGLANG_JIT_CACHE_DIR": "sglang-jit",
+    "SGLANG_DG_CACHE_DIR": "deep-gemm",
+    "DG_JIT_CACHE_DIR": "deep-gemm",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "torch-extensions",
+    "CUDA_CACHE_PATH": "nv",
+    "TILELANG_CACHE_DIR": "tilelang",
+    "TVM_FFI_CACHE_DIR": "tvm-ffi",
+    "CUTE_DSL_CACHE_DIR": "cute-dsl",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+}
 
 health = sglang_api.health
 generate = sglang_api.generate
@@ -60,3 +78,8 @@ account = sglang_api.account
 def argv(manifest: Manifest) -> tuple[str, ...]:
     """See pinner/engines/base.py."""
     return sglang_api.argv("sglang.launch_server", manifest)
+
+
+def uses_gpus(argv: tuple[str, ...]) -> bool:
+    """SGLang takes a GPU where it finds one, unless told to use another device."""
+    return sglang_api.value_of("device", argv) != "cpu"

@@ -22,6 +22,10 @@ FAMILIES: tuple[str, ...] = (
     "PYTORCH_",
     "TRITON_",
     "FLASHINFER_",
+    "FLASH_ATTENTION_",
+    "CUTE_DSL_",
+    "TILELANG_",
+    "TVM_FFI_",
     "DG_",
     "TRTLLM_",
     "OMP_",
@@ -67,6 +71,18 @@ def _flag(flag: str, value: Any) -> list[str]:
     if len(texts) == 1 and texts[0].startswith("-"):
         return [f"--{flag}={texts[0]}"]
     return [f"--{flag}", *texts]
+
+
+def value_of(flag: str, argv: tuple[str, ...]) -> str | None:
+    """The last value that an argument list gives a flag; "" for a bare flag, None without it."""
+    found = None
+    for index, argument in enumerate(argv):
+        name, has_value, value = argument.partition("=")
+        if name != f"--{flag}":
+            continue
+        following = argv[index + 1] if index + 1 < len(argv) else "--"
+        found = value if has_value else "" if following.startswith("--") else following
+    return found
 
 
 def health(http: Http, url: str, *, timeout_s: float) -> Health:
