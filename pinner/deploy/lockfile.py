@@ -19,7 +19,7 @@ HEADER = (
 )
 
 # A pinned fact of the machine takes one line.
-_FACT_KEYS = {"value", "class", "tolerance"}
+_FACT_KEYS = {"value", "class", "tolerance", "captured"}
 
 
 def render_lock(lock: Lock, previous: str | None = None) -> str:

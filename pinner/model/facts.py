@@ -77,8 +77,9 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     `facts` by key. `sealed` are pinned values that the lock holds only as one digest and the workspace in
     detail (each file of an environment): they extend the pinned side, and `expectations` say how they are compared
-    where it is not exactly. `evidence` and `notes_by_key` say more about a key if it differs. `notes` are worth telling though nothing drifted. `how` says how sure a clean
-    answer is, such as "1,204 files by remembered digest".
+    where that is not exactly. `evidence` and `notes_by_key` say more about a key if it differs. `notes` are worth
+    telling though nothing drifted. `how` says how sure a clean answer is, such as "1,204 files by remembered
+    digest".
     """
 
     aspect: str

@@ -50,7 +50,7 @@ def no_value(key: str, fact: Fact) -> Unknown:
 def is_at_work(gpu: Gpu) -> bool:
     """Whether it computes now, as far as it tells; only then do link, clocks and power show what they can."""
     utilisation, pstate = _number(gpu, "utilisation-percent"), _number(gpu, "pstate")
-    is_idle = bool((_number(gpu, "reasons") or 0) & _IDLE_BIT) or (pstate or 0) >= _FIRST_IDLE_PSTATE
+    is_idle = bool(int(_number(gpu, "reasons") or 0) & _IDLE_BIT) or (pstate or 0) >= _FIRST_IDLE_PSTATE
     return bool(utilisation) and not is_idle
 
 

@@ -30,6 +30,8 @@ from pinner.probes.gpu_pins import Pair
 
 NAME = "hardware"
 _LOCKED = "as locked"
+_NAMELESS = "a GPU that is broken does not tell its UUID"
+_VERY_CARDS = "the manifest pins the very cards, by UUID"
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -118,7 +120,7 @@ def observe_live(live: LiveScene) -> Observation | None:
     gpus = visible_gpus(live.env.get(VARIABLE), found.gpus).gpus
     pinned = lock.hardware
     for pair in gpu_pins.pairs(pinned.captured, gpus) if pinned is not None else ():
-        gpu, demanded = pair.gpu, gpu_pins.demanded(pinned, pair) if pinned else {}
+        gpu, demanded = pair.gpu, gpu_pins.demanded(pinned, pair) if pinned is not None else {}
         loaded = {key: one for key, one in demanded.items() if key in UNDER_LOAD}
         if gpu is None or gpu.broken or not loaded:
             continue
@@ -181,9 +183,7 @@ def _judge_visible(findings: Findings, lock: Lock, visible: Visible, found: Gpus
         return
     value = _visible_value(lock.env, os.environ)
     if any(gpu.uuid is None for gpu in found.gpus):
-        _unknown(
-            findings, VARIABLE.lower(), f"{visible.stopped_at}, and a GPU that is broken does not tell its UUID"
-        )
+        _unknown(findings, VARIABLE.lower(), f"{visible.stopped_at}; {_NAMELESS}")
         return
     there = ", ".join(f"{gpu.index} {gpu.title} {gpu.uuid}" for gpu in found.gpus) or "none"
     note = f"{visible.stopped_at}: CUDA stops there without a word, and uses the GPUs before it"
@@ -199,15 +199,10 @@ def _judge_machine(findings: Findings, pinned: HardwarePin, found: Gpus, visible
     if not pinned.uuids:
         return
     seen = {gpu.uuid: gpu for gpu in visible.gpus if gpu.uuid is not None}
-    is_any_nameless = any(gpu.uuid is None for gpu in visible.gpus)
-    for uuid in sorted({*pinned.uuids, *seen}):
-        there: Fact = f"at {seen[uuid].title}" if uuid in seen else ABSENT
-        if uuid in pinned.uuids and uuid in seen:
-            continue
-        if there is ABSENT and is_any_nameless:
-            there = Unknown("a GPU that is broken does not tell its UUID")
-        note = "the manifest pins the very cards"
-        findings.differs(f"gpu.{uuid}", "present" if uuid in pinned.uuids else ABSENT, there, note)
+    for uuid in sorted(set(pinned.uuids) - seen.keys()):
+        _missing(findings, uuid, visible.gpus, _VERY_CARDS)
+    for uuid in sorted(seen.keys() - set(pinned.uuids)):
+        findings.differs(f"gpu.{uuid}", ABSENT, f"at {seen[uuid].title}", _VERY_CARDS)
 
 
 def _judge_gpus(findings: Findings, pinned: HardwarePin, gpus: tuple[Gpu, ...]) -> None:
@@ -228,10 +223,15 @@ def _judge_gpus(findings: Findings, pinned: HardwarePin, gpus: tuple[Gpu, ...]) 
     findings.notes += gpu_facts.told(gpus, gpu_facts.idle_link)
     _judge_links(findings, paired)
     names = {name for gpu in gpus for name in (gpu.uuid, gpu.bus_id)}
-    for name in sorted(pinned.gpus.keys() - names):
-        nameless = name.startswith("GPU-") and any(gpu.uuid is None for gpu in gpus)
-        there = Unknown("a GPU that is broken does not tell its UUID") if nameless else ABSENT
-        findings.differs(f"gpu.{name}", "present", there, f"[hardware.gpus.{name!r}] is about it")
+    for key in sorted(pinned.gpus.keys() - names):
+        _missing(findings, key, gpus, f'the manifest has [hardware.gpus."{key}"]')
+
+
+def _missing(findings: Findings, name: str, gpus: tuple[Gpu, ...], note: str) -> None:
+    """A GPU that is named and not there; a broken one may be it."""
+    is_hidden = name.startswith("GPU-") and any(gpu.uuid is None for gpu in gpus)
+    there = Unknown(_NAMELESS) if is_hidden else ABSENT
+    findings.differs(f"gpu.{name}", "present", there, note)
 
 
 def _judge_facts(findings: Findings, gpu: Gpu, demanded: Mapping[str, FactPin]) -> None:

@@ -51,8 +51,8 @@ static void load(void) {
       Line *line = &lines[line_count++];
       *equals = 0;
       line->section = section;
-      snprintf(line->key, sizeof line->key, "%s", row);
-      snprintf(line->value, sizeof line->value, "%s", equals + 1);
+      snprintf(line->key, sizeof line->key, "%.95s", row);
+      snprintf(line->value, sizeof line->value, "%.511s", equals + 1);
       trim(line->key);
       trim(line->value);
     }
