@@ -43,7 +43,7 @@ def ask() -> process.Started | NvmlFailure:
     argv = (sys.executable, "-I", "-S", str(script), str(Path(spec.origin).parent))
     try:
         # The library is found as pinner itself would find it: containers name its place in LD_LIBRARY_PATH.
-        return process.start(argv, env=os.environ)
+        return process.start(argv, env=os.environ, cwd=Path("/"))
     except OperationFailed as error:
         return NvmlFailure(words=f"NVML could not be asked: {error.message}", hint="see the message")
 

@@ -13,7 +13,7 @@ from pinner.model.expectations import FactPin
 from pinner.model.facts import Class, Fact, Unknown
 from pinner.model.gpus import Gpu, Gpus
 from pinner.model.hardware import GPU_FACTS, MACHINE_FACTS, UNDER_LOAD, CapturedPin, GpuPin, HardwarePin
-from pinner.probes.gpu_facts import has_no_value, observed
+from pinner.probes.gpu_facts import has_no_value, is_at_work, observed
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -61,6 +61,9 @@ def pairs(captured: CapturedPin | None, gpus: Sequence[Gpu]) -> list[Pair]:
 def demanded(pin: HardwarePin, pair: Pair) -> dict[str, FactPin]:
     """The facts that the lock demands of one GPU; what the manifest says wins over what was captured."""
     facts = dict(pair.pin.facts) if pair.pin else {}
+    if pair.gpu is not None and is_at_work(pair.gpu):
+        # Heat comes and goes with the load: a note tells of it, and only who asks for it gets drift.
+        facts.pop("slowdown", None)
     facts.update(pin.gpu)
     if pair.gpu is not None:
         for name in (pair.gpu.bus_id, pair.gpu.uuid):

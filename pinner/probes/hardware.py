@@ -20,7 +20,7 @@ from pinner.host import procfs
 from pinner.host.process import Started
 from pinner.model.expectations import FactPin
 from pinner.model.facts import ABSENT, Class, Fact, Observation, Unknown, compare_facts
-from pinner.model.gpus import VARIABLE, Gpu, Gpus, NvmlFailure, Visible, visible_gpus
+from pinner.model.gpus import VARIABLE, Gpu, GpuProcess, Gpus, NvmlFailure, Visible, visible_gpus
 from pinner.model.hardware import UNDER_LOAD, HardwarePin, pin_hardware
 from pinner.model.lock import EnvironmentPin, Lock
 from pinner.model.manifest import Manifest
@@ -30,6 +30,8 @@ from pinner.probes.gpu_pins import Pair
 
 NAME = "hardware"
 _LOCKED = "as locked"
+_NOT_VISIBLE = "a process that is not visible from here"
+_UNITS = {"-watts": "W", "-mhz": "MHz", "-celsius": "°C", "-bytes": "bytes"}
 _NAMELESS = "a GPU that is broken does not tell its UUID"
 _VERY_CARDS = "the manifest pins the very cards, by UUID"
 
@@ -129,7 +131,11 @@ def observe_live(live: LiveScene) -> Observation | None:
         else:
             findings.notes.append(f"{gpu.title}: idle; {', '.join(loaded)} can be judged only under load")
     own = {process.pid for process in live.processes}
-    findings.notes += [one.sentence for one in foreign_processes(gpus, own)]
+    foreign = foreign_processes(gpus, own)
+    if not any(one.pid in own for gpu in gpus for one in _processes_of(gpu)):
+        # The driver may count in another PID namespace, as in a container: then these can be the engine's own.
+        foreign = [one for one in foreign if one.command != _NOT_VISIBLE]
+    findings.notes += [one.sentence for one in foreign]
     return findings.observation(NAME)
 
 
@@ -154,12 +160,16 @@ def foreign_on_visible(lock: Lock, own: Set[int]) -> list[Foreign]:
 
 def foreign_processes(gpus: tuple[Gpu, ...], own: Set[int]) -> list[Foreign]:
     """Processes, other than `own`, that compute on these GPUs."""
-    found = []
-    for gpu in gpus:
-        for one in () if isinstance(gpu.processes, Unknown) else gpu.processes:
-            if one.pid not in own:
-                found.append(Foreign(gpu.title, one.pid, one.memory_bytes, _command(one.pid)))
-    return found
+    return [
+        Foreign(gpu.title, one.pid, one.memory_bytes, _command(one.pid))
+        for gpu in gpus
+        for one in _processes_of(gpu)
+        if one.pid not in own
+    ]
+
+
+def _processes_of(gpu: Gpu) -> tuple[GpuProcess, ...]:
+    return () if isinstance(gpu.processes, Unknown) else gpu.processes
 
 
 def _command(pid: int) -> str:
@@ -167,8 +177,7 @@ def _command(pid: int) -> str:
         seen = procfs.process(pid)
     except procfs.Unsupported:
         seen = None
-    # In a container NVML gives the numbers that processes have outside of it.
-    return "a process that is not visible from here" if seen is None else seen.title or seen.comm
+    return _NOT_VISIBLE if seen is None else seen.title or seen.comm
 
 
 def _visible_value(pin: EnvironmentPin, caller: Mapping[str, str]) -> str | None:
@@ -262,7 +271,11 @@ def _put(findings: Findings, key: str, pinned: FactPin, observed: Fact, evidence
     findings.expectations[key] = pinned.expectation
     findings.evidence[key] = evidence
     if pinned.comparison is Class.WITHIN:
-        findings.notes_by_key[key] = f"within {pinned.tolerance:g} would do"
+        findings.notes_by_key[key] = f"within {pinned.tolerance:g}{_unit(key)} would do"
+
+
+def _unit(key: str) -> str:
+    return next((f" {unit}" for word, unit in _UNITS.items() if key.endswith(word)), "")
 
 
 def _unknown(findings: Findings, key: str, reason: str) -> None:

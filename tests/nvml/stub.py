@@ -127,3 +127,17 @@ def build(libraries: Path, without: Sequence[str] = ()) -> Path:
         made.rename(place / name)
         (place / "libnvidia-ml.so.1").symlink_to(name)
     return place
+
+
+@pytest.fixture(scope="session")
+def nvml_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the libraries are compiled to."""
+    return tmp_path_factory.mktemp("nvml")
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch, nvml_libraries: Path, tmp_path: Path) -> Nvml:
+    """NVML as the stub has it; a machine without a GPU at first."""
+    stub = Nvml(monkeypatch, nvml_libraries, tmp_path)
+    stub.machine()
+    return stub
