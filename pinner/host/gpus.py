@@ -105,7 +105,7 @@ def _failure(failed: Mapping[str, Any], library: str | None, module: str | None)
             words="driver library / kernel module mismatch: "
             f"the library is {library or 'of unknown version'}, "
             f"the loaded kernel module {module or 'of unknown version'}",
-            hint="the driver was updated under the loaded module: reboot, or unload and load the module",
+            hint="the driver was updated under the loaded module: reboot, or reload the module",
         )
     if code == _NO_PERMISSION:
         return NvmlFailure(

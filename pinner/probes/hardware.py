@@ -107,6 +107,8 @@ def observe(scene: Scene) -> Observation | None:
     for sentence in (gpu_facts.left_over_cap, gpu_facts.slowed_down, gpu_facts.memory_errors, gpu_facts.shared):
         findings.notes += gpu_facts.told(visible.gpus, sentence)
     count = len(visible.gpus)
+    if count == 0 and pinned is None:
+        findings.notes.append("the engine uses GPUs, and there is none that it would see")
     findings.how.append("1 GPU" if count == 1 else f"{count} GPUs")
     return findings.observation(NAME)
 
@@ -192,7 +194,7 @@ def _judge_visible(findings: Findings, lock: Lock, visible: Visible, found: Gpus
         return
     value = _visible_value(lock.env, os.environ)
     if any(gpu.uuid is None for gpu in found.gpus):
-        _unknown(findings, VARIABLE.lower(), f"{visible.stopped_at}; {_NAMELESS}")
+        _unknown(findings, VARIABLE, f"{visible.stopped_at}; {_NAMELESS}")
         return
     there = ", ".join(f"{gpu.index} {gpu.title} {gpu.uuid}" for gpu in found.gpus) or "none"
     note = f"{visible.stopped_at}: CUDA stops there without a word, and uses the GPUs before it"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pinner.cli import main
+from pinner.host import nvml as reader
 from tests import tiny
 from tests.integration.command import Pinner, Said, differences, unknowns
 from tests.nvml import stub
@@ -136,7 +137,7 @@ def test_h16_a_driver_that_was_updated_under_its_module(box: Box, sections: str)
     words = item["observed"]["unknown"]
     assert f"driver library / kernel module mismatch: the library is {stub.DRIVER}" in words
     assert "the loaded kernel module 520.61.05" in words
-    assert "reboot" in words and "load the module" in words
+    assert "reboot, or reload the module" in words
     assert "no GPU" not in said.out and "0 GPUs" not in said.out
     assert said.data["how"].keys() >= {"source", "python"}
     (box.manifest.parent / "model/model.safetensors").unlink()
@@ -373,6 +374,16 @@ def test_h19_a_cap_is_accepted_by_name(box: Box) -> None:
     key = f"hardware.gpu.{BUS}.power-limit-watts"
     said = box.pinner.json("check", box.manifest, "--accept", key, "--reason", "summer")
     assert (said.code, said.data["accepted"][0]["key"]) == (0, key.removeprefix("hardware."))
+
+
+def test_h19_nothing_is_launched_under_another_cap_and_no_cap_is_changed(box: Box) -> None:
+    """The stub has no function that sets anything: a call of one would show as a failure of NVML."""
+    box.nvml.machine(capped()[:1])
+    box.expect("[hardware.gpu]\npower-limit-watts = 370")
+    said = box.pinner.json("up", box.manifest)
+    assert (said.code, said.data["url"]) == (1, None)
+    assert list(differences(said)) == [f"hardware.gpu.{BUS}.power-limit-watts"]
+    assert "nvmlDeviceSet" not in Path(reader.__file__).read_text()
 
 
 # Capture -----------------------------------------------------------------------------------------------------

@@ -74,6 +74,8 @@ def test_an_engine_that_uses_gpus_must_have_a_driver_that_works(nvml: Nvml, tmp_
         nvml.machine([], **{"fail.nvmlInitWithFlags": code})
         differences, unknown, _ = judge(scene(tmp_path))
         assert [item.key for item in unknown] == ["nvml"] and not differences
+    nvml.machine()
+    assert judge(scene(tmp_path)) == ((), (), ("the engine uses GPUs, and there is none that it would see",))
     nvml.no_library()
     differences, unknown, notes = judge(scene(tmp_path))
     assert not differences and not unknown
