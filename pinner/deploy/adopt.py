@@ -126,7 +126,7 @@ def _pin(found: Found, path: Path, home: Home, say: Say) -> tuple[LockOutcome, D
         deployment = manifest_of(path, tomllib.loads(text))
         write = partial(_write, path, text, server, home, say)
         try:
-            return lock(deployment, home, say=say, before_writing=write), deployment, missed
+            return lock(deployment, home, capture=True, say=say, before_writing=write), deployment, missed
         except _NotInCache as missing:
             left_out = missing.names
         except HubFailed as error:

@@ -10,7 +10,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from packaging.utils import canonicalize_name
@@ -27,7 +27,7 @@ from pinner.host.uv import SiteIndex, Uv, site_index
 from pinner.model import pylock as pylock_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import FORMAT, READS_FORMAT, EnginePin, Lock, PatchPin, PythonPin, ServePin, SourcePin
-from pinner.probes import arguments, draft, environment, python_env, source, target
+from pinner.probes import arguments, draft, environment, hardware, python_env, source, target
 from pinner.probes.base import Wish
 
 Say = Callable[[str], None]
@@ -52,33 +52,38 @@ def lock(
     home: Home,
     *,
     upgrade: bool | str = False,
+    capture: bool = False,
     say: Say = lambda _line: None,
     before_writing: Callable[[Lock], None] = lambda _lock: None,
 ) -> LockOutcome:
     """Resolve a manifest and write its lock and pylock.
 
     `upgrade` True takes the newest of everything, a name only that package (or `engine`, its source, `model` or
-    `draft`); otherwise what the previous lock pins stays while it satisfies the manifest. `before_writing` is
-    given the lock when nothing is left but to write it.
+    `draft`); otherwise what the previous lock pins stays while it satisfies the manifest. `capture` also pins the
+    machine as it is. `before_writing` is given the lock when nothing is left but to write it.
     """
+    asked = _Asked(upgrade, capture, say, before_writing)
     with exclusive(home.root / "locks" / deployment.key, what=f"locking {deployment.path}"):
         try:
             with tempfile.TemporaryDirectory(prefix="pinner-lock-") as scratch:
-                return _lock(deployment, home, upgrade, (say, before_writing), Path(scratch))
+                return _lock(deployment, home, asked, Path(scratch))
         except ManifestError as error:
             if str(deployment.path) in error.message:
                 raise
             raise ManifestError(f"{deployment.path}: {error.message}", hint=error.hint) from None
 
 
-def _lock(
-    deployment: Deployment,
-    home: Home,
-    upgrade: bool | str,
-    calls: tuple[Say, Callable[[Lock], None]],
-    scratch: Path,
-) -> LockOutcome:
-    say, before_writing = calls
+class _Asked(NamedTuple):
+    """How `lock` was asked."""
+
+    upgrade: bool | str
+    capture: bool
+    say: Say
+    before_writing: Callable[[Lock], None]
+
+
+def _lock(deployment: Deployment, home: Home, asked: _Asked, scratch: Path) -> LockOutcome:
+    upgrade, say = asked.upgrade, asked.say
     previous, notes = _previous(deployment)
     wish = Wish(
         manifest=deployment.manifest,
@@ -89,11 +94,13 @@ def _lock(
         upgrade=upgrade is True or upgrade == "engine",
         upgrade_weights=frozenset(name for name in WEIGHTS if upgrade is True or upgrade == name),
         scratch=scratch,
+        capture=asked.capture,
         say=say,
         warn=notes.append,
     )
     manifest = deployment.manifest
     argv = arguments.pin(wish)
+    hardware_pin = hardware.pin(wish)
     say("resolving the engine's source")
     source_pin, patches = source.pin(wish)
     arguments.advise(wish, source_pin)
@@ -119,8 +126,9 @@ def _lock(
         draft=draft_pin,
         env=environment.pin(wish),
         serve=ServePin(**msgspec.structs.asdict(manifest.serve)),
+        hardware=hardware_pin,
     )
-    before_writing(result)
+    asked.before_writing(result)
     changed = _write(deployment, result, pylock_text)
     packages = (pylock_format.versions(old_pylock or {}), pylock_format.versions(pylock_data or {}))
     return LockOutcome(

@@ -11,11 +11,14 @@ import re
 from typing import Any
 
 from pinner.model.expectations import expected_problems
-from pinner.model.hardware import GPU_FACTS, MACHINE_FACTS
+from pinner.model.gpus import VARIABLE as VISIBLE_GPUS
+from pinner.model.gpus import malformed
+from pinner.model.hardware import hardware_problems
 from pinner.model.hostfacts import HOST_FACTS
 from pinner.model.manifest import (
     CODE_VARIABLES,
     FLAG,
+    GPU_ORDER,
     OFFLINE,
     OWNED_ARGS,
     RESERVED_VARIABLES,
@@ -183,17 +186,7 @@ def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, 
 
 
 def _machine_problems(manifest: Manifest) -> list[tuple[str, str]]:
-    found_problems = expected_problems("host", HOST_FACTS, manifest.host)
-    hardware = manifest.hardware
-    if hardware is None:
-        return found_problems
-    machine = {key: getattr(hardware, key.replace("-", "_")) for key in MACHINE_FACTS}
-    given = {key: value for key, value in machine.items() if value is not None}
-    found_problems += expected_problems("hardware", MACHINE_FACTS, given)
-    found_problems += expected_problems("hardware.gpu", GPU_FACTS, hardware.gpu)
-    for name, facts in hardware.gpus.items():
-        found_problems += expected_problems(f"hardware.gpus.{name}", GPU_FACTS, facts)
-    return found_problems
+    return [*expected_problems("host", HOST_FACTS, manifest.host), *hardware_problems(manifest.hardware)]
 
 
 def _draft_problems(draft: Draft | None) -> list[tuple[str, str]]:
@@ -221,6 +214,14 @@ def _serve_problems(serve: Serve) -> list[tuple[str, str]]:
     return found_problems
 
 
+# Variables that can have one value only, and why.
+_ONE_VALUE = {
+    OFFLINE: ("1", "is 1 always: the engine loads what is pinned, not the Hub's"),
+    # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
+    GPU_ORDER: ("PCI_BUS_ID", "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card"),
+}
+
+
 def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
     found_problems = []
     for name, value in env.items():
@@ -230,24 +231,34 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "is set by pinner itself"))
         elif name in CODE_VARIABLES:
             found_problems.append((f"env.{name}", "brings in code that nothing pins: install it instead"))
-        elif name == OFFLINE and (isinstance(value, PassedThrough) or env_text(value) != "1"):
-            found_problems.append((f"env.{name}", "is 1 always: the engine loads what is pinned, not the Hub's"))
         if isinstance(value, PassedThrough):
-            given = value.secret or value.site
-            if (value.secret is None) == (value.site is None):
-                found_problems.append((f"env.{name}", "needs exactly one of `secret` and `site`"))
-            elif name.startswith("PYTHON"):
-                # `check` asks the launch interpreter what it imports, and must ask it as it will be started.
-                found_problems.append((f"env.{name}", "steers the interpreter: only a value of its own pins it"))
-            elif given is not None and VARIABLE.match(given) is None:
-                found_problems.append((f"env.{name}", f"{given!r} is not a name of an environment variable"))
+            if (problem := _passed_problem(name, value)) is not None:
+                found_problems.append((f"env.{name}", problem))
         elif isinstance(value, str) and value and SECRET_VARIABLE.search(name):
             found_problems.append(
                 (f"env.{name}", f'is a secret, and values stand in the lock; write {{ secret = "{name}" }}')
             )
         elif isinstance(value, str) and "\0" in value:
             found_problems.append((f"env.{name}", "holds a NUL byte, which no environment can carry"))
+        elif name == VISIBLE_GPUS and (problem := malformed(env_text(value))) is not None:
+            found_problems.append((f"env.{name}", problem))
+        elif name in _ONE_VALUE and env_text(value) != _ONE_VALUE[name][0]:
+            found_problems.append((f"env.{name}", _ONE_VALUE[name][1]))
     return found_problems
+
+
+def _passed_problem(name: str, value: PassedThrough) -> str | None:
+    given = value.secret or value.site
+    if (value.secret is None) == (value.site is None):
+        return "needs exactly one of `secret` and `site`"
+    if name.startswith("PYTHON"):
+        # `check` asks the launch interpreter what it imports, and must ask it as it will be started.
+        return "steers the interpreter: only a value of its own pins it"
+    if name == OFFLINE:
+        return _ONE_VALUE[name][1]
+    if given is not None and VARIABLE.match(given) is None:
+        return f"{given!r} is not a name of an environment variable"
+    return None
 
 
 def _text_problems(manifest: Manifest) -> list[tuple[str, str]]:

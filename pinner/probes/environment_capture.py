@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from pinner.engines import engine_for
-from pinner.model.manifest import CODE_VARIABLES, RESERVED_VARIABLES, SECRET_VARIABLE, VARIABLE
+from pinner.model.manifest import CODE_VARIABLES, GPU_ORDER, RESERVED_VARIABLES, SECRET_VARIABLE, VARIABLE
 from pinner.probes.arguments_capture import is_text
 from pinner.probes.base import Captured, RunningServer
 
@@ -62,7 +62,7 @@ def capture(server: RunningServer) -> Captured:
     no_python = any(option in ("-I", "-E") for option in server.entry.options)
     others = []
     for name, value in sorted(server.env.items()):
-        if name in caches or name in _HUB or name in RESERVED_VARIABLES or _OWN.get(name) in (value, ""):
+        if name in caches or name in _HUB or _is_own(name, value):
             continue
         if name in CODE_VARIABLES:
             if not no_python and not _is_covered(server, name, value):
@@ -75,6 +75,11 @@ def capture(server: RunningServer) -> Captured:
         captured.missed.append(f"{_listed(caches)}: caches lie in the workspace, and begin cold")
     _tell_rest(captured, server, others)
     return captured
+
+
+def _is_own(name: str, value: str) -> bool:
+    # The other order of GPUs cannot be asked for, and is told.
+    return name in RESERVED_VARIABLES or name == GPU_ORDER or _OWN.get(name) in (value, "")
 
 
 def _is_covered(server: RunningServer, name: str, value: str) -> bool:
@@ -120,10 +125,10 @@ def _tell_rest(captured: Captured, server: RunningServer, others: Iterable[str])
             f"PATH: `up` has the environment's bin, {', '.join(_STANDARD_PATH[:3])}, and not {_listed(path)} "
             "(compilers that kernels are built with at run time are searched there)"
         )
-    if server.env.get("CUDA_VISIBLE_DEVICES") and "CUDA_DEVICE_ORDER" not in server.env:
+    if server.env.get("CUDA_VISIBLE_DEVICES") and server.env.get(GPU_ORDER) != _OWN[GPU_ORDER]:
         captured.missed.append(
-            "CUDA_DEVICE_ORDER is not set, so that CUDA_VISIBLE_DEVICES counts the fastest first; `up` counts by "
-            "bus id: with GPUs of several kinds these may be others"
+            "CUDA_DEVICE_ORDER is not PCI_BUS_ID, so that CUDA_VISIBLE_DEVICES counts the fastest first; `up` counts "
+            "by bus id: with GPUs of several kinds these may be others"
         )
 
 

@@ -156,7 +156,7 @@ def test_other_code_on_the_path_is_told(tmp_path: Path) -> None:
 
 def test_gpus_that_are_counted_in_another_order_are_told(tmp_path: Path) -> None:
     (told,) = environment_capture.capture(server(tmp_path, env={"CUDA_VISIBLE_DEVICES": "1"})).missed
-    assert told.startswith("CUDA_DEVICE_ORDER is not set")
+    assert told.startswith("CUDA_DEVICE_ORDER is not PCI_BUS_ID")
 
 
 def hub(place: Path, repo: str = "acme/tiny") -> Path:
