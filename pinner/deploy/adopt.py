@@ -11,9 +11,9 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -115,23 +115,25 @@ def _refuse_existing(path: Path) -> None:
 
 
 def _pin(found: Found, path: Path, home: Home, say: Say) -> tuple[LockOutcome, Deployment, list[str]]:
-    """Capture, lock and write. Twice where what the Hub says makes it necessary."""
+    """Capture, lock and write. Again where what the Hub says makes it necessary."""
     server, left_out = found.server, dict[str, list[str]]()
+    cached: dict[str, frozenset[str]] | None = None
+    keys, missed = _capture(server, say)
     for _ in range(3):
-        keys, missed = _capture(server, say)
-        keys += [CapturedKey(section, "exclude", one, "not in the cache") for section, one in left_out.items()]
-        missed = [*_of_run(found.run, home), *found.notes, *missed]
-        when = time.strftime("%Y-%m-%d %H:%M:%S %z")
-        text = render(path.stem, server, keys, missed, when)
+        told = [*_of_run(found.run, home), *found.notes, *missed]
+        excluded = [CapturedKey(section, "exclude", one, "not in the cache") for section, one in left_out.items()]
+        text = render(path.stem, server, [*keys, *excluded], told, time.strftime("%Y-%m-%d %H:%M:%S %z"))
         deployment = manifest_of(path, tomllib.loads(text))
-        write = partial(_write, path, text, server, home, say)
+        cached = _cached_files(deployment) if cached is None else cached
+        pending = _Pending(path, text, server, cached, home, say)
         try:
-            return lock(deployment, home, capture=True, say=say, before_writing=write), deployment, missed
+            return lock(deployment, home, capture=True, say=say, before_writing=pending.write), deployment, told
         except _NotInCache as missing:
             left_out = missing.names
         except HubFailed as error:
             server = msgspec.structs.replace(server, as_directories=error.message)
-            left_out = {}
+            keys, missed = _capture(server, say)
+            left_out, cached = {}, {}
     raise OperationFailed("the Hub gives another answer each time it is asked", hint="run it again")
 
 
@@ -158,27 +160,36 @@ def _of_run(run: str, home: Home) -> list[str]:
     return [f"pinner itself started this server, as {run} {origin}: that manifest pins it already"]
 
 
-def _write(path: Path, text: str, server: RunningServer, home: Home, say: Say, pinned: Lock) -> None:
-    """Everything has been read: write what lies beside the lock, which comes last."""
-    _refuse_what_is_not_cached(pinned)
-    make_views(pinned, home, DigestMemory(home.digests), rebuild=False, say=say)
-    source = pinned.engine.source
-    patch = b""
-    if source.differs and source.path is not None:
-        state = checkout.inspect(server.directory / source.path)
-        patch = edits.patch(state, source.tree or "", source.differs)
-    _refuse_existing(path)
-    written: list[Path] = []
-    try:
-        for one, data in ((_patch_path(path), patch), (path, text.encode())):
-            if data:
-                _write_new(one, data)
-                written.append(one)
-    except BaseException:
-        for one in written:
-            one.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+class _Pending(NamedTuple):
+    """What is written beside the lock, once everything has been read."""
+
+    path: Path
+    text: str
+    server: RunningServer
+    cached: Mapping[str, frozenset[str]]
+    home: Home
+    say: Say
+
+    def write(self, pinned: Lock) -> None:
+        """Write the patch and the manifest; the lock comes last. Raises _NotInCache before anything is written."""
+        _refuse_what_is_not_cached(pinned, self.cached)
+        make_views(pinned, self.home, DigestMemory(self.home.digests), rebuild=False, say=self.say)
+        source, patch = pinned.engine.source, b""
+        if source.differs and source.path is not None:
+            state = checkout.inspect(self.server.directory / source.path)
+            patch = edits.patch(state, source.tree or "", source.differs)
+        _refuse_existing(self.path)
+        written: list[Path] = []
+        try:
+            for one, data in ((_patch_path(self.path), patch), (self.path, self.text.encode())):
+                if data:
+                    _write_new(one, data)
+                    written.append(one)
+        except BaseException:
+            for one in written:
+                one.unlink(missing_ok=True)
+            raise
+        sync_directory(self.path.parent)
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -194,15 +205,25 @@ def _write_new(path: Path, data: bytes) -> None:
         raise OperationFailed(f"cannot write {path}: {error.strerror}") from None
 
 
-def _refuse_what_is_not_cached(pinned: Lock) -> None:
+def _cached_files(deployment: Deployment) -> dict[str, frozenset[str]]:
+    """The files of repositories that the cache holds, by section. Locking may add small ones."""
+    found = {}
+    for section, weights in (("model", deployment.manifest.model), ("draft", deployment.manifest.draft)):
+        if weights is not None and weights.repo is not None:
+            place = snapshot_directory(cache_directory(os.environ), weights.repo, weights.revision or "")
+            files = (file for file in place.rglob("*") if file.is_file())
+            found[section] = frozenset(str(file.relative_to(place)) for file in files)
+    return found
+
+
+def _refuse_what_is_not_cached(pinned: Lock, cached: Mapping[str, frozenset[str]]) -> None:
     """The server has loaded what its cache holds; the repository's other files are no part of it."""
-    cache = cache_directory(os.environ)
     missing = {}
-    for section, pin in (("model", pinned.model), ("draft", pinned.draft)):
-        if pin is not None and pin.repo is not None:
-            snapshot = snapshot_directory(cache, pin.repo, pin.revision or "")
-            if absent := [file.path for file in pin.files if not (snapshot / file.path).is_file()]:
-                missing[section] = _patterns(pin, absent)
+    for section, there in cached.items():
+        pin = pinned.model if section == "model" else pinned.draft
+        absent = [file.path for file in pin.files if file.path not in there] if pin is not None else []
+        if pin is not None and absent:
+            missing[section] = _patterns(pin, absent)
     if missing:
         raise _NotInCache(missing)
 

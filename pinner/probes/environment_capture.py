@@ -127,8 +127,8 @@ def _tell_rest(captured: Captured, server: RunningServer, others: Iterable[str])
         )
     if server.env.get("CUDA_VISIBLE_DEVICES") and server.env.get(GPU_ORDER) != _OWN[GPU_ORDER]:
         captured.missed.append(
-            "CUDA_DEVICE_ORDER is not PCI_BUS_ID, so that CUDA_VISIBLE_DEVICES counts the fastest first; `up` counts "
-            "by bus id: with GPUs of several kinds these may be others"
+            "CUDA_DEVICE_ORDER is not PCI_BUS_ID, so that CUDA_VISIBLE_DEVICES counts the fastest first; `up` "
+            "counts by bus id: with GPUs of several kinds these may be others"
         )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pinner.deploy.load import load_manifest
@@ -22,9 +22,9 @@ from tests import tiny
 from tests.integration import adopting
 from tests.integration.adopting import ByHand, by_hand, generate
 from tests.integration.command import Pinner, Said, differences
-from tests.integration.environments import run_uv
+from tests.integration.environments import SITE, run_uv
+from tests.integration.hub import FakeHub
 
-PYTHON = Path(sys.executable)
 POCKET = ("-m", "pocket.launch_server", "--model-path", "model")
 SECRET = "s3cret-value-of-nobody"
 
@@ -38,6 +38,19 @@ def here(tmp_path: Path) -> Path:
     adopting.models(place)
     (place / "out").mkdir()
     return place
+
+
+@pytest.fixture(scope="module")
+def slim(tmp_path_factory: pytest.TempPathFactory, bare: Path) -> Path:
+    """An environment with what the engine imports, and not all that the tests have installed."""
+    root = tmp_path_factory.mktemp("slim") / "env"
+    shutil.copytree(bare, root, symlinks=True)
+    own = Path(np.__file__).parent.parent
+    left_out = shutil.ignore_patterns("tests", "__pycache__", "*.pyi", "include")
+    for name in ("numpy", "numpy.libs", "setproctitle"):
+        if (own / name).is_dir():
+            shutil.copytree(own / name, root / SITE / name, ignore=left_out)
+    return root
 
 
 @pytest.fixture
@@ -63,20 +76,20 @@ def clean(said: Said) -> None:
 
 
 @pytest.fixture
-def edited(here: Path) -> Iterator[ByHand]:
+def edited(here: Path, slim: Path) -> Iterator[ByHand]:
     """A server from a checkout with edits, on PYTHONPATH, with a shell's variables."""
     module = here / "engine/pocket/scheduler.py"
     module.write_text(module.read_text() + "\n# by hand\n")
     (here / "engine/pocket/added.bin").write_bytes(bytes(range(256)))
     (here / "engine/README.md").unlink()
     variables = {"NCCL_PROTO": "Simple", "HF_TOKEN": SECRET, "FOO_BAR": "x", "PYTHONPATH": "engine"}
-    with by_hand(PYTHON, here, *POCKET, *adopting.ARGUMENTS, *adopting.EAGLE3, **variables) as server:
+    with by_hand(slim / "bin/python", here, *POCKET, *adopting.ARGUMENTS, *adopting.EAGLE3, **variables) as server:
         yield server
 
 
 @pytest.mark.timeout(240)
 def test_an_edited_checkout_is_adopted_checked_and_served_again(
-    pinner: Pinner, here: Path, edited: ByHand, monkeypatch: pytest.MonkeyPatch
+    pinner: Pinner, here: Path, slim: Path, edited: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = generate(edited.url)
     status = tiny.git(here / "engine", "status", "--porcelain", "--ignored")
@@ -94,7 +107,7 @@ def test_an_edited_checkout_is_adopted_checked_and_served_again(
     assert data["draft"] == {"path": str(here / "draft"), "algorithm": "EAGLE3", "num-steps": 3}
     assert data["env"] == {"NCCL_PROTO": "Simple", "HF_TOKEN": {"secret": "HF_TOKEN"}}
     assert data["serve"] == {"port": edited.port}
-    assert data["python"] == {"path": str(PYTHON.parent.parent)}
+    assert data["python"] == {"path": str(slim)}
     # Secrets are nowhere, and what is left out is told.
     assert SECRET not in everything(here / "out") + said.out + said.err
     missed = said.data["not_captured"]
@@ -240,8 +253,8 @@ def test_a_server_that_pinner_brought_up(pinner: Pinner, tmp_path: Path) -> None
     )
 
 
-def test_what_changed_after_the_start_is_not_certain(pinner: Pinner, here: Path) -> None:
-    with by_hand(PYTHON, here, *POCKET, PYTHONPATH="engine") as server:
+def test_what_changed_after_the_start_is_not_certain(pinner: Pinner, here: Path, slim: Path) -> None:
+    with by_hand(slim / "bin/python", here, *POCKET, PYTHONPATH="engine") as server:
         module = here / "engine/pocket/model.py"
         # Change times cannot be set, and within two seconds the clocks of /proc and of files do not tell.
         time.sleep(3)
@@ -252,21 +265,49 @@ def test_what_changed_after_the_start_is_not_certain(pinner: Pinner, here: Path)
     assert "model.py" in sentence
 
 
+@pytest.fixture
+def cached(here: Path, hub: FakeHub) -> tuple[str, Path]:
+    """A repository whose cache holds what an engine loads, and not all that the Hub has: (commit, cache)."""
+    files = {path.name: path.read_bytes() for path in (here / "model").iterdir()}
+    rest = {"original/big.bin": b"x", "original/params.json": b"{}", "onnx.bin": b"y"}
+    commit = hub.push("acme/tiny", {**files, **rest})
+    cache = Path(os.environ["HF_HOME"]) / "hub"
+    folder = cache / "models--acme--tiny"
+    shutil.copytree(here / "model", folder / "snapshots" / commit)
+    (folder / "refs").mkdir()
+    (folder / "refs/main").write_text(commit)
+    return commit, cache
+
+
 def test_the_hub_s_cache_gives_repository_and_commit(
-    pinner: Pinner, here: Path, monkeypatch: pytest.MonkeyPatch
+    pinner: Pinner, here: Path, hub: FakeHub, cached: tuple[str, Path], slim: Path
 ) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    hub = here / "hub"
-    snapshot = hub / "models--acme--tiny/snapshots" / commit
-    shutil.copytree(here / "model", snapshot)
-    (hub / "models--acme--tiny/refs").mkdir()
-    (hub / "models--acme--tiny/refs/main").write_text(commit)
-    # Where no Hub answers, nothing tells the files of the commit: the directory is pinned, and told.
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{tiny.free_port()}")
-    monkeypatch.setenv("HF_HUB_CACHE", str(hub))
-    with by_hand(
-        PYTHON, here, "-m", "pocket.launch_server", "--model-path", str(snapshot), PYTHONPATH="engine"
-    ) as server:
+    commit, cache = cached
+    words = ("-m", "pocket.launch_server", "--model-path", str(cache / f"models--acme--tiny/snapshots/{commit}"))
+    with by_hand(slim / "bin/python", here, *words, PYTHONPATH="engine") as server:
+        before = generate(server.url)
+        said = pinner.json("adopt", server.pid, "--directory", here / "out", "--name", "hub")
+        clean(said)
+    model = manifest(here / "out", "hub")["model"]
+    assert said.data["not_captured"] == []
+    assert model == {"repo": "acme/tiny", "revision": commit, "exclude": ["onnx.bin", "original/*"]}
+    # The large files that it lacked are still not in the cache, and nothing is needed to start it again.
+    assert not list(cache.rglob("*.bin"))
+    hub.is_down = True
+    clean(pinner("check", here / "out/hub.toml", "--deep"))
+    up = pinner.json("up", here / "out/hub.toml")
+    clean(up)
+    assert generate(up.data["url"]) == before
+
+
+def test_without_the_hub_the_cache_s_directory_is_pinned(
+    pinner: Pinner, here: Path, hub: FakeHub, cached: tuple[str, Path], slim: Path
+) -> None:
+    commit, cache = cached
+    hub.is_down = True
+    snapshot = cache / f"models--acme--tiny/snapshots/{commit}"
+    words = ("-m", "pocket.launch_server", "--model-path", str(snapshot))
+    with by_hand(slim / "bin/python", here, *words, PYTHONPATH="engine") as server:
         said = pinner.json("adopt", server.pid, "--directory", here / "out", "--name", "hub")
     clean(said)
     assert manifest(here / "out", "hub")["model"] == {"path": str(snapshot)}
