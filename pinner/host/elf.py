@@ -16,15 +16,19 @@ import msgspec
 from pinner.model.facts import Unknown
 
 _LOAD, _DYNAMIC, _INTERP, _NOTE = 1, 2, 3, 4
-_NEEDED, _STRTAB, _SONAME, _RPATH, _STRSZ, _RUNPATH = 1, 5, 14, 15, 10, 29
+_NEEDED, _STRTAB, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29
 _BUILD_ID = 3
 # More than any real file has; a damaged one must not make pinner read or allocate without end.
 _MOST_HEADERS = 4096
 _MOST_BYTES = 1 << 24
+_LONGEST_NAME = 1 << 14
 
 
 class Elf(msgspec.Struct, frozen=True):
-    """One program or shared object. `rpath` beats LD_LIBRARY_PATH and loses to `runpath`, which loses to it."""
+    """One program or shared object.
+
+    `rpath` beats LD_LIBRARY_PATH, which beats `runpath`; with a `runpath` there is no `rpath` to the linker.
+    """
 
     build_id: str | None = None
     soname: str | None = None
@@ -77,10 +81,11 @@ def _read(descriptor: int) -> Elf:
     headers = [_header(raw, index * entry_size) for index in range(count)]
     dynamic = next((header for header in headers if header.kind == _DYNAMIC), None)
     interpreter = next((header for header in headers if header.kind == _INTERP), None)
-    return Elf(
+    linked = Elf() if dynamic is None else _dynamic(descriptor, dynamic, headers)
+    return msgspec.structs.replace(
+        linked,
         build_id=next(filter(None, (_build_id(descriptor, one) for one in headers if one.kind == _NOTE)), None),
-        interpreter=None if interpreter is None else _text(_at(descriptor, interpreter.offset, interpreter.size), 0),
-        **({} if dynamic is None else _dynamic(descriptor, dynamic, headers)),
+        interpreter=None if interpreter is None else _text(_at(descriptor, interpreter.offset, interpreter.size)),
     )
 
 
@@ -89,7 +94,7 @@ def _header(raw: bytes, start: int) -> _Header:
     return _Header(kind, offset, address, size, align)
 
 
-def _dynamic(descriptor: int, dynamic: _Header, headers: list[_Header]) -> dict[str, object]:
+def _dynamic(descriptor: int, dynamic: _Header, headers: list[_Header]) -> Elf:
     raw = _at(descriptor, dynamic.offset, dynamic.size)
     entries: list[tuple[int, int]] = []
     for tag, value in struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]):
@@ -98,18 +103,18 @@ def _dynamic(descriptor: int, dynamic: _Header, headers: list[_Header]) -> dict[
         entries.append((tag, value))
     places = dict(entries)
     if _STRTAB not in places:
-        return {}
-    names = _at(descriptor, _offset(places[_STRTAB], headers), places.get(_STRSZ, 0))
-    listed = {_NEEDED: [], _SONAME: [], _RPATH: [], _RUNPATH: []}  # type: dict[int, list[str]]
+        return Elf()
+    names = _offset(places[_STRTAB], headers)
+    listed: dict[int, list[str]] = {_NEEDED: [], _SONAME: [], _RPATH: [], _RUNPATH: []}
     for tag, value in entries:
         if tag in listed:
-            listed[tag].append(_text(names, value))
-    return {
-        "needed": tuple(listed[_NEEDED]),
-        "soname": next(iter(listed[_SONAME]), None),
-        "rpath": _directories(listed[_RPATH]),
-        "runpath": _directories(listed[_RUNPATH]),
-    }
+            listed[tag].append(_text(os.pread(descriptor, _LONGEST_NAME, names + value)))
+    return Elf(
+        needed=tuple(listed[_NEEDED]),
+        soname=next(iter(listed[_SONAME]), None),
+        rpath=_directories(listed[_RPATH]),
+        runpath=_directories(listed[_RUNPATH]),
+    )
 
 
 def _directories(values: list[str]) -> tuple[str, ...]:
@@ -137,11 +142,11 @@ def _build_id(descriptor: int, header: _Header) -> str | None:
     return None
 
 
-def _text(raw: bytes, start: int) -> str:
-    end = raw.index(0, start) if start < len(raw) and 0 in raw[start:] else -1
-    if end < 0:
+def _text(raw: bytes) -> str:
+    text, end, _ = raw.partition(b"\0")
+    if not end:
         raise _Damaged("damaged: a name has no end")
-    return os.fsdecode(raw[start:end])
+    return os.fsdecode(text)
 
 
 def _at(descriptor: int, offset: int, size: int) -> bytes:
