@@ -77,12 +77,14 @@ def linker_of(program: Path) -> str | Unknown:
 def would_load(library: Path, variables: Mapping[str, str], linker: str) -> dict[str, str] | Unknown:
     """What the linker would load along with a library: by the name that is asked for, the path.
 
-    `variables` are the LD_ ones of the process. A library that is preloaded is listed by its SONAME.
+    `variables` are the LD_ ones of the process. A library that is preloaded is listed by its SONAME; one that is
+    not found is left out.
     """
     try:
         done = process.run(
-            [linker, "--list", str(library)],
-            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", **variables},
+            [linker, str(library)],
+            # As ldd does. The option --list gives up at the first library that is missing.
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", **variables, "LD_TRACE_LOADED_OBJECTS": "1"},
             cwd=Path("/"),
             timeout_s=_TIMEOUT_S,
             check=False,

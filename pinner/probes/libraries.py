@@ -98,22 +98,34 @@ def _look(scene: Scene, workspace: Workspace, variables: Mapping[str, str], foun
 def _taken(
     places: Places, wanted: set[str], variables: Mapping[str, str], program: str, found: Findings
 ) -> dict[str, tuple[str, str]]:
-    """By SONAME a library from elsewhere that the linker would take, and who would get it."""
+    """By SONAME a library from elsewhere that the linker takes because of the variables, and who would get it.
+
+    What it takes without them decides: a package may well need the system's own library of a name that another
+    package ships.
+    """
     taken: dict[str, tuple[str, str]] = {}
     for group in list(places.shipped.values()):
         for asking in group:
-            open_names = wanted.intersection(asking.elf.needed) - taken.keys()
-            if not open_names:
+            names = wanted.intersection(asking.elf.needed) - taken.keys()
+            if not names:
                 continue
-            loads = linker.would_load(Path(asking.path), variables, program)
-            if isinstance(loads, Unknown):
-                key = f"of {asking.path.rpartition('/')[2]}"
-                found.sealed[key], found.facts[key] = "what it loads", loads
+            path = Path(asking.path)
+            alone, steered = linker.would_load(path, {}, program), linker.would_load(path, variables, program)
+            if isinstance(alone, Unknown):
+                continue  # for another machine, or damaged, and then a difference of the environment's files
+            if isinstance(steered, Unknown):
+                found.sealed[f"of {path.name}"], found.facts[f"of {path.name}"] = "what it loads", steered
                 continue
-            for name in open_names & loads.keys():
-                if places.place(str(Path(loads[name]).resolve())) is not Place.ENVIRONMENT:
-                    taken[name] = (loads[name], asking.path.rpartition("/")[2])
+            for name in names & steered.keys():
+                usual = alone.get(name)
+                is_ours = usual is None or _place(places, usual) is Place.ENVIRONMENT
+                if is_ours and _place(places, steered[name]) is not Place.ENVIRONMENT:
+                    taken[name] = (steered[name], path.name)
     return taken
+
+
+def _place(places: Places, path: str) -> Place:
+    return places.place(str(Path(path).resolve()))
 
 
 def _asking(places: Places, name: str) -> bool:

@@ -115,7 +115,7 @@ def _foreign(
 
 
 def _twice(users: Iterable[MappedFile], found: Findings) -> None:
-    """Two libraries of one name in one run: told, for both are pinned; one from elsewhere is a difference already."""
+    """Two libraries of one name are told; one of them from elsewhere is a difference already."""
     paths: dict[str, set[str]] = {}
     for file in users:
         if FAMILY.fullmatch(_name(file.path)):
