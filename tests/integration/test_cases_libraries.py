@@ -178,7 +178,7 @@ def test_h07_a_directory_for_newer_cpus_counts(stubs: Stubs) -> None:
 
 
 def test_h07_a_name_that_a_package_takes_from_the_system_is_no_drift(stubs: Stubs) -> None:
-    """Another package ships a library of that name; who needs it gets the system's, with and without the variable."""
+    """Another package ships a library of that name; who needs it gets no shipped one without the variable, too."""
     for path in (stubs.by_rpath, stubs.by_runpath):
         path.unlink()
     elsewhere = native.nccl(stubs.root / "usr/libnccl.so.2", 21700)
