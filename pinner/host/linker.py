@@ -18,20 +18,18 @@ from pinner.model.facts import Unknown
 
 _TIMEOUT_S = 20.0
 _DEFAULTS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
-_ARROW = re.compile(r"^\s*(\S.*?)(?: => (.*?))? \(0x[0-9a-f]+\)$")
-_SEPARATOR = re.compile(r"[:;]")
-_PRELOADS = re.compile(r"[:\s]+")
+_ARROW = r"^\s*(\S.*?)(?: => (.*?))? \(0x[0-9a-f]+\)$"
 _MOST_INCLUDES = 200
 
 
 def search_path(value: str) -> list[Path]:
     """The directories of an LD_LIBRARY_PATH, in which an empty entry is the working directory: of an engine, /."""
-    return [Path("/") / entry for entry in _SEPARATOR.split(value)] if value else []
+    return [Path("/") / entry for entry in value.replace(";", ":").split(":")] if value else []
 
 
 def preloads(value: str) -> list[str]:
     """The libraries of an LD_PRELOAD or of /etc/ld.so.preload; one without a slash is searched for."""
-    return [name for name in _PRELOADS.split(value) if name]
+    return value.replace(":", " ").split()
 
 
 def candidates(directory: Path) -> list[Path]:
@@ -96,7 +94,7 @@ def would_load(library: Path, variables: Mapping[str, str], linker: str) -> dict
         return Unknown(f"the dynamic linker cannot load {library}: {said[-1] if said else 'it says nothing'}")
     found: dict[str, str] = {}
     for line in done.stdout.decode(errors="surrogateescape").splitlines():
-        match = _ARROW.match(line)
+        match = re.match(_ARROW, line)
         if match and match[2]:
             found.setdefault(match[1], match[2])
         elif match and match[1].startswith("/"):

@@ -15,7 +15,6 @@ from pinner.host import kin
 from pinner.host.procfs import PROC, Unreadable, require
 
 _DELETED = " (deleted)"
-_OCTAL = re.compile(r"\\([0-7]{3})")
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 
@@ -81,11 +80,17 @@ def parse(text: str) -> tuple[MappedFile, ...]:
         runs = "x" in access
         if before is None:
             deleted = name.endswith(_DELETED)
-            path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), name.removesuffix(_DELETED))
+            path = _unescaped(name.removesuffix(_DELETED))
             found[key] = MappedFile(path, key[1], key[2], deleted, runs)
         elif runs and not before.executable:
             found[key] = MappedFile(before.path, before.device, before.inode, before.deleted, True)
     return tuple(found[key] for key in sorted(found))
+
+
+def _unescaped(name: str) -> str:
+    if "\\" not in name:
+        return name
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), name)
 
 
 def _device(text: str) -> int:

@@ -37,13 +37,12 @@ PLUGINS = {
     "NCCL_GIN_PLUGIN": "libnccl-gin",
 }
 # Libraries that decide speed or results. The driver's own (libcuda, libnvidia-ml) belong to the machine.
-FAMILY = re.compile(
+_FAMILY = (
     r"lib(nccl|cudart|cublas|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvJitLink|nvshmem|cupti|cufile"
     r"|torch|c10|flashinfer|mscclpp|gomp|iomp5|openblas|mkl_)[^/]*\.so[^/]*"
     r"|(common_ops|sgl_kernel|sglang_kernel|flashinfer|deep_gemm|flash_attn)[^/]*\.so"
 )
 NCCL_CONF = "nccl.conf"
-_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
 _NONE = frozenset({"", "none", "STATIC_PLUGIN"})
 
 
@@ -78,9 +77,9 @@ def settings(path: Path) -> dict[str, str]:
         return {}
     found: dict[str, str] = {}
     for line in lines:
-        match = _ASSIGNMENT.match(line)
-        if match and not line.lstrip().startswith("#"):
-            found.setdefault(match[1], match[2].strip())
+        name, equals, value = line.partition("=")
+        if equals and name.strip().isidentifier():
+            found.setdefault(name.strip(), value.strip())
     return found
 
 
@@ -109,12 +108,17 @@ def _all(variables: Mapping[str, str], etc: Path) -> Iterator[tuple[str, str]]:
     yield from _plugins(told, variables, etc)
 
 
+def is_family(name: str) -> bool:
+    """Whether a file is, by its name, one of the libraries that decide speed or results."""
+    return re.fullmatch(_FAMILY, name) is not None
+
+
 def family_files(directory: Path) -> list[Path]:
     """The libraries of the families in one directory of a search path, also those for newer CPUs."""
     found: list[Path] = []
     for place in linker.candidates(directory):
         try:
-            found += sorted(path for path in place.iterdir() if FAMILY.fullmatch(path.name) and path.is_file())
+            found += sorted(path for path in place.iterdir() if is_family(path.name) and path.is_file())
         except OSError:
             continue
     return found

@@ -1,25 +1,16 @@
 """Libraries: which ones the launched process would load, and which ones the living processes have loaded.
 
 Owns the aspect "libraries". Nothing of it is in the lock: the environment's packages are pinned by content, so
-what is expected is the library that they ship. Where variables lead to libraries elsewhere, the dynamic linker
-itself is asked what it would take. Live processes are read in probes/libraries_live.py.
+what is expected is the library that they ship. Where variables lead to libraries elsewhere,
+probes/libraries_at_rest.py asks the dynamic linker what it would take; probes/libraries_live.py reads processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-
-from pinner.host import linker
-from pinner.host.elf import Elf, read_elf
-from pinner.model.facts import Observation, Unknown, compare_facts
+from pinner.model.facts import Observation, compare_facts
 from pinner.model.lock import Lock
-from pinner.probes import libraries_live
-from pinner.probes.base import Findings, Judgement, LiveScene, Scene, Wish, Workspace
-from pinner.probes.environment_files import FAMILY, LINKER_VARIABLES, PRELOADS, SEARCH
-from pinner.probes.library_places import LIBRARY, Place, Places
-from pinner.probes.library_versions import versions
-from pinner.probes.library_words import described, way
+from pinner.probes.base import Findings, Judgement, LiveScene, Scene, Wish
+from pinner.probes.environment_files import LINKER_VARIABLES
 
 NAME = "libraries"
 
@@ -46,7 +37,9 @@ def observe(scene: Scene) -> Observation | None:
             )
     variables = {name: pins.set[name] for name in LINKER_VARIABLES if pins.set.get(name)}
     if variables and scene.workspace is not None:
-        _look(scene, scene.workspace, variables, found)
+        from pinner.probes import libraries_at_rest  # noqa: PLC0415  # few deployments set such a variable
+
+        libraries_at_rest.look(scene, scene.workspace, variables, found)
     return found.observation(NAME)
 
 
@@ -54,6 +47,8 @@ def observe_live(live: LiveScene) -> Observation | None:
     """What each process has mapped."""
     if live.scene.workspace is None:
         return None
+    from pinner.probes import libraries_live  # noqa: PLC0415  # a check of what does not run needs none of it
+
     return libraries_live.look(live, live.scene.workspace).observation(NAME)
 
 
@@ -64,99 +59,3 @@ def compare(_lock: Lock, observation: Observation) -> Judgement:
 
 def capture(_scene: Scene) -> None:
     """None: `adopt` pins packages by content, and what variables lead to with the environment."""
-
-
-def _look(scene: Scene, workspace: Workspace, variables: Mapping[str, str], found: Findings) -> None:
-    places = Places(scene, workspace, scene.lock.env.set)
-    names = dict(_offered(variables))
-    wanted = {name for name in names if name in places.shipped}
-    found.how.append(f"{' and '.join(sorted(variables))} offer {len(names)} libraries, {len(wanted)} also shipped")
-    if not wanted:
-        return
-    program = Path(workspace.python).resolve()
-    asked = linker.linker_of(program)
-    if isinstance(asked, Unknown):
-        found.sealed["linker"], found.facts["linker"] = "asked", asked
-        return
-    taken = _taken(places, wanted, variables, asked, found)
-    for name in wanted - taken.keys():
-        # Nothing in the environment asks for it by name, but programs open such libraries by name, too.
-        if not _asking(places, name) and (names[name] in PRELOADS or FAMILY.fullmatch(name)):
-            taken[name] = (str(_first(name, variables)), "a program that opens it by name")
-    expected = {name: places.shipped[name][0].path for name in taken}
-    told = versions([*(path for path, _ in taken.values()), *expected.values()], workspace.python, scene.memory)
-    for name, (path, who) in taken.items():
-        found.differs(
-            name,
-            described(expected[name], told),
-            described(path, told),
-            f"{way(path, variables) or 'the linker'} makes {who} load {path}, "
-            "not the library that the environment ships",
-        )
-
-
-def _taken(
-    places: Places, wanted: set[str], variables: Mapping[str, str], program: str, found: Findings
-) -> dict[str, tuple[str, str]]:
-    """By SONAME a library from elsewhere that the linker takes because of the variables, and who would get it.
-
-    What it takes without them decides: a package may well need the system's own library of a name that another
-    package ships.
-    """
-    taken: dict[str, tuple[str, str]] = {}
-    for group in list(places.shipped.values()):
-        for asking in group:
-            names = wanted.intersection(asking.elf.needed) - taken.keys()
-            if not names:
-                continue
-            path = Path(asking.path)
-            alone, steered = linker.would_load(path, {}, program), linker.would_load(path, variables, program)
-            if isinstance(alone, Unknown):
-                continue  # for another machine, or damaged, and then a difference of the environment's files
-            if isinstance(steered, Unknown):
-                found.sealed[f"of {path.name}"], found.facts[f"of {path.name}"] = "what it loads", steered
-                continue
-            for name in names & steered.keys():
-                usual = alone.get(name)
-                is_ours = usual is None or _place(places, usual) is Place.ENVIRONMENT
-                if is_ours and _place(places, steered[name]) is not Place.ENVIRONMENT:
-                    taken[name] = (steered[name], path.name)
-    return taken
-
-
-def _place(places: Places, path: str) -> Place:
-    return places.place(str(Path(path).resolve()))
-
-
-def _asking(places: Places, name: str) -> bool:
-    return any(name in one.elf.needed for group in places.shipped.values() for one in group)
-
-
-def _offered(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Names under which the variables offer a library, and the variable; a preload counts by its SONAME, too."""
-    for directory in linker.search_path(variables.get(SEARCH, "")):
-        for place in linker.candidates(directory):
-            try:
-                names = [path.name for path in place.iterdir()]
-            except OSError:
-                continue
-            yield from ((name, SEARCH) for name in names if LIBRARY.fullmatch(name))
-    for variable in PRELOADS:
-        for item in linker.preloads(variables.get(variable, "")):
-            yield item.rpartition("/")[2], variable
-            elf = read_elf(Path("/") / item)
-            if isinstance(elf, Elf) and elf.soname:
-                yield elf.soname, variable
-
-
-def _first(name: str, variables: Mapping[str, str]) -> Path:
-    """The library that is found first under a name."""
-    for variable in PRELOADS:
-        for item in linker.preloads(variables.get(variable, "")):
-            elf = read_elf(Path("/") / item)
-            if name in (item.rpartition("/")[2], elf.soname if isinstance(elf, Elf) else None):
-                return Path("/") / item
-    directories = [
-        place for entry in linker.search_path(variables.get(SEARCH, "")) for place in linker.candidates(entry)
-    ]
-    return next((place / name for place in directories if (place / name).exists()), Path(name))

@@ -14,7 +14,7 @@ from pinner.host.maps import MappedFile
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import ABSENT, Unknown
 from pinner.probes.base import Findings, LiveScene, Workspace
-from pinner.probes.environment_files import FAMILY, NAMES_A_FILE
+from pinner.probes.environment_files import NAMES_A_FILE, is_family
 from pinner.probes.library_places import LIBRARY, Place, Places
 from pinner.probes.library_versions import title, versions
 from pinner.probes.library_words import described, way
@@ -36,13 +36,13 @@ def look(live: LiveScene, workspace: Workspace) -> Findings:
     told = [file for file in users if not file.replaced and (title(file.path) or placed[file] is Place.OUTSIDE)]
     known = versions((file.path for file in told), workspace.python, live.scene.memory)
     for file, place in placed.items():
-        is_family = FAMILY.fullmatch(_name(file.path)) is not None
+        counts = is_family(_name(file.path))
         if file.replaced:
-            if place not in _MAY_CHANGE or is_family:
+            if place not in _MAY_CHANGE or counts:
                 _replaced(file, users[file], found)
-        elif place is Place.OUTSIDE or (place in (Place.SYSTEM, Place.LISTED) and is_family):
+        elif place is Place.OUTSIDE or (place in (Place.SYSTEM, Place.LISTED) and counts):
             _foreign(file, place, (live, workspace, places), users[file], found)
-        elif is_family:
+        elif counts:
             text = described(file.path, known)
             found.facts.setdefault(_name(file.path), text)
             found.sealed.setdefault(_name(file.path), text)
@@ -118,7 +118,7 @@ def _twice(users: Iterable[MappedFile], found: Findings) -> None:
     """Two libraries of one name are told; one of them from elsewhere is a difference already."""
     paths: dict[str, set[str]] = {}
     for file in users:
-        if FAMILY.fullmatch(_name(file.path)):
+        if is_family(_name(file.path)):
             paths.setdefault(_name(file.path), set()).add(file.path)
     for name, several in paths.items():
         if len(several) > 1:

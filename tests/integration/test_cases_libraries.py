@@ -216,6 +216,22 @@ def test_h07_a_library_that_nothing_ships_is_no_drift(stubs: Stubs) -> None:
     assert stubs.drift() == {}
 
 
+def test_h07_a_variable_that_leads_into_the_environment_is_no_drift(stubs: Stubs) -> None:
+    for path in (stubs.by_rpath, stubs.by_runpath):
+        stubs.variables = {"LD_LIBRARY_PATH": str(stubs.ours.parent), "LD_PRELOAD": str(stubs.ours)}
+        assert stubs.drift() == {}
+        path.unlink()
+    assert stubs.drift() == {}
+
+
+def test_h07_a_library_that_is_opened_by_its_name_alone_counts(stubs: Stubs) -> None:
+    """As engines open libnccl.so.2 by ctypes; where nothing of the environment needs it."""
+    stubs.by_rpath.unlink()
+    stubs.by_runpath.unlink()
+    stubs.variables = {"LD_LIBRARY_PATH": str(stubs.theirs.parent)}
+    assert "a program that opens it by name" in stubs.drift()["libnccl.so.2"].note
+
+
 def test_h07_what_the_linker_cannot_load_is_unknown(stubs: Stubs) -> None:
     stubs.by_rpath.unlink()
     stubs.theirs.write_text("no library")
@@ -386,6 +402,16 @@ def test_files_that_variables_name_are_pinned_by_their_bytes(stubs: Stubs) -> No
     for path in (topology, plugin, preload, stubs.theirs):
         path.write_text("as it is")
     assert set(environment_drift(stubs.scene())) == set(stubs.files)
+
+
+def test_a_plugin_that_nccl_finds_by_itself_is_drift(stubs: Stubs) -> None:
+    (stubs.etc / "ld.so.conf").write_text(f"{stubs.root}/opt\n")
+    plugin = stubs.root / "opt/libnccl-net.so"
+    plugin.write_text("")
+    found = environment_drift(stubs.scene())[str(plugin)]
+    assert "NCCL loads it as NCCL_NET_PLUGIN where it finds it, and nobody listed it" in found.note
+    stubs.variables = {"NCCL_NET_PLUGIN": "none"}
+    assert environment_drift(stubs.scene()) == {}
 
 
 def test_a_preload_of_the_machine_is_drift(stubs: Stubs) -> None:
