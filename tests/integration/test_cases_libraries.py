@@ -377,6 +377,11 @@ def test_nccl_conf_of_the_machine_is_drift_until_it_is_locked(stubs: Stubs) -> N
     assert set(found) == {str(conf), str(topology)}
     assert found[str(conf)].evidence[0] == "it sets NCCL_ALGO=Tree"
     assert "NCCL_PROTO=LL, where the pinned 'Simple' stays" in found[str(conf)].evidence[-1]
+    other = stubs.root / "other.xml"
+    other.write_text("<system/>")
+    stubs.variables["NCCL_TOPO_FILE"] = str(other)
+    assert set(environment_drift(stubs.scene())) == {str(conf), str(other)}, "what is set already stays"
+    del stubs.variables["NCCL_TOPO_FILE"]
     stubs.pin_files()
     assert environment_drift(stubs.scene()) == {}
     conf.write_text("NCCL_ALGO=Ring\n")
