@@ -36,12 +36,14 @@ PLUGINS = {
     "NCCL_ENV_PLUGIN": "libnccl-env",
     "NCCL_GIN_PLUGIN": "libnccl-gin",
 }
-# Libraries that decide speed or results. The driver's own (libcuda, libnvidia-ml) belong to the machine.
+# Libraries that decide speed or results.
 _FAMILY = (
     r"lib(nccl|cudart|cublas|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvJitLink|nvshmem|cupti|cufile"
     r"|torch|c10|flashinfer|mscclpp|gomp|iomp5|openblas|mkl_)[^/]*\.so[^/]*"
     r"|(common_ops|sgl_kernel|sglang_kernel|flashinfer|deep_gemm|flash_attn)[^/]*\.so"
 )
+# The driver's own, which belong to the machine; a container finds them wherever its runtime has put them.
+_DRIVER = r"lib(cuda|cudadebugger|nvcuvid|nvoptix|nvidia-[^/]*)\.so[^/]*"
 NCCL_CONF = "nccl.conf"
 _NONE = frozenset({"", "none", "STATIC_PLUGIN"})
 
@@ -111,6 +113,11 @@ def _all(variables: Mapping[str, str], etc: Path) -> Iterator[tuple[str, str]]:
 def is_family(name: str) -> bool:
     """Whether a file is, by its name, one of the libraries that decide speed or results."""
     return re.fullmatch(_FAMILY, name) is not None
+
+
+def is_driver(name: str) -> bool:
+    """Whether a file is, by its name, one of the driver's."""
+    return re.fullmatch(_DRIVER, name) is not None
 
 
 def family_files(directory: Path) -> list[Path]:

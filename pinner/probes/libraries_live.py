@@ -14,7 +14,7 @@ from pinner.host.maps import MappedFile
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import ABSENT, Unknown
 from pinner.probes.base import Findings, LiveScene, Workspace
-from pinner.probes.environment_files import NAMES_A_FILE, is_family
+from pinner.probes.environment_files import NAMES_A_FILE, is_driver, is_family
 from pinner.probes.library_places import LIBRARY, Place, Places
 from pinner.probes.library_versions import title, versions
 from pinner.probes.library_words import described, way
@@ -38,8 +38,10 @@ def look(live: LiveScene, workspace: Workspace) -> Findings:
     for file, place in placed.items():
         counts = is_family(_name(file.path))
         if file.replaced:
-            if place not in _MAY_CHANGE or counts:
+            if place not in _MAY_CHANGE or counts or is_driver(_name(file.path)):
                 _replaced(file, users[file], found)
+        elif is_driver(_name(file.path)):
+            found.facts[_name(file.path)] = found.sealed[_name(file.path)] = file.path
         elif place is Place.OUTSIDE or (place in (Place.SYSTEM, Place.LISTED) and counts):
             _foreign(file, place, (live, workspace, places), users[file], found)
         elif counts:
@@ -127,7 +129,9 @@ def _twice(users: Iterable[MappedFile], found: Findings) -> None:
 
 def _how(users: Iterable[MappedFile], count: int, known: Mapping[str, str | Unknown]) -> str:
     named = {f"{title(path)} {version}" for path, version in known.items() if isinstance(version, str)}
-    number = len(list(users))
+    paths = [file.path for file in users]
+    named |= {f"driver {_name(path)}" for path in paths if _name(path).startswith("libcuda.so")}
+    number = len(paths)
     text = f"{number} libraries mapped by {count} {'process' if count == 1 else 'processes'}"
     return ", ".join([text, *sorted(named)])
 

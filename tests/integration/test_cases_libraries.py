@@ -291,7 +291,16 @@ def test_h07_a_plugin_of_nccl_that_nobody_listed_is_drift(stubs: Stubs) -> None:
         assert running.drift() == {}
 
 
-def test_h07_another_libraries_directory_of_the_system_is_told(stubs: Stubs) -> None:
+def test_h07_the_drivers_own_library_is_told_and_not_judged(stubs: Stubs) -> None:
+    """Containers find it where their runtime has put it; which driver it is, the hardware's pins say."""
+    driver = native.compile_library(stubs.root / "nvidia/lib64/libcuda.so.590.48.01", "int cuda;\n")
+    with stubs.live(driver) as running:
+        observation = running.observation()
+        assert judged(stubs.scene(), observation) == {}
+        assert "driver libcuda.so.590.48.01" in observation.how
+
+
+def test_h07_a_library_of_the_systems_directories_is_told(stubs: Stubs) -> None:
     """A library of the system that the environment ships is drift; one that it does not ship is a note."""
     (stubs.etc / "ld.so.conf").write_text(f"include {stubs.etc}/more/*.conf\n")
     (stubs.etc / "more").mkdir()
