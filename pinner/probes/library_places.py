@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from pinner.engines import engine_for
 from pinner.host import linker
 from pinner.host.elf import Elf, read_elf
 from pinner.probes.base import Scene, Workspace
@@ -56,7 +57,9 @@ class Places:
         """`variables` are those of the engine: caches may lie where they say."""
         self._environment = tuple(dict.fromkeys(_real(path) for path in _roots(scene, workspace)))
         self._listed = frozenset(_real(Path(path)) for path in scene.lock.env.files)
-        caches = [value for name, value in variables.items() if "CACHE" in name and value.startswith("/")]
+        known = engine_for(scene.lock.engine.kind).CACHES
+        names = [name for name in variables if name in known or "CACHE" in name]
+        caches = [variables[name] for name in names if variables[name].startswith("/")]
         self._made = (_real(workspace.root), *(_real(Path(path)) for path in caches))
         prefix = Path(_real(workspace.python)).parent.parent
         self._base = (_real(prefix / "lib"), _real(prefix / "lib64"))

@@ -46,7 +46,15 @@ def places(tmp_path: Path) -> Places:
         workspace=workspace,
         etc=tmp_path / "etc",
     )
-    return Places(scene, workspace, {"TRITON_CACHE_DIR": f"{tmp_path}/fast/triton", "TMPDIR": f"{tmp_path}/opt"})
+    return Places(
+        scene,
+        workspace,
+        {
+            "TRITON_CACHE_DIR": f"{tmp_path}/fast/triton",
+            "CUTE_DSL_CACHE_DIR": f"{tmp_path}/cute",
+            "TMPDIR": f"{tmp_path}/opt",
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,6 +64,7 @@ def places(tmp_path: Path) -> Places:
         ("TOP/work/tree/sgl-kernel/build/common_ops.so", Place.ENVIRONMENT),
         ("TOP/work/home/.cache/flashinfer/x.so", Place.MADE),
         ("TOP/fast/triton/abc/launcher.so", Place.MADE),
+        ("TOP/cute/x.so", Place.MADE),
         ("/tmp/torchinductor_pinner/ab/cab.so", Place.MADE),
         ("TOP/opt/libextra.so", Place.LISTED),
         ("TOP/opt/libother.so", Place.OUTSIDE),
