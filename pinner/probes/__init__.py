@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinner.probes import arguments, draft, environment, libraries, python_env, source, target
+from pinner.probes import arguments, draft, environment, hardware, libraries, python_env, source, target
 from pinner.probes.base import Probe
 
 PROBES: dict[str, Probe] = {
@@ -13,4 +13,5 @@ PROBES: dict[str, Probe] = {
     arguments.NAME: arguments,
     environment.NAME: environment,
     libraries.NAME: libraries,
+    hardware.NAME: hardware,
 }
