@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from pinner.deploy.arguments import ensure_arguments
 from pinner.deploy.check import BUILT_ASPECTS, built_part, check, look, scene_for, with_workspace
 from pinner.deploy.load import Deployment
 from pinner.deploy.running import all_runs, run_directory
@@ -52,17 +53,24 @@ class Materialized(msgspec.Struct, frozen=True):
 def materialize(
     deployment: Deployment, lock: Lock, home: Home, *, rebuild: bool = False, say: Say = lambda _line: None
 ) -> Materialized:
-    """Build the workspace of a lock, or find it, and fetch its models. Two callers at once do it once.
+    """Build the workspace of a lock, or find it, have its engine accept the arguments, and fetch its models.
 
-    `rebuild` makes it anew, whatever is there. Raises OperationFailed, and Busy if a server runs from it.
+    `rebuild` makes it anew, whatever is there. Raises OperationFailed, Busy if a server runs from it, and
+    ManifestError where the engine does not take its arguments; the workspace is kept then.
     """
+    result = _find_or_build(deployment, lock, home, rebuild, say)
+    seen = result.drift
+    is_verified = seen is not None and not any(
+        item.aspect in BUILT_ASPECTS for item in (*seen.differences, *seen.unknown)
+    )
+    ensure_arguments(deployment, lock, result.workspace, home, is_verified=is_verified, say=say)
     # The models last: what is wrong with the rest is told before hours of download.
-    done = _workspace(deployment, lock, home, rebuild=rebuild, say=say)
     views = make_views(lock, home, DigestMemory(home.digests), rebuild=rebuild, say=say)
-    return Materialized(done.workspace, done.built, None if views.made else done.drift, views)
+    return Materialized(result.workspace, result.built, None if views.made else result.drift, views)
 
 
-def _workspace(deployment: Deployment, lock: Lock, home: Home, *, rebuild: bool, say: Say) -> Materialized:
+def _find_or_build(deployment: Deployment, lock: Lock, home: Home, rebuild: bool, say: Say) -> Materialized:
+    """Two callers at once build it once."""
     found = None if rebuild else find_workspace(lock, deployment.directory, home)
     if found is not None:
         return Materialized(found, built=False, drift=None)

@@ -11,11 +11,14 @@ import re
 from typing import Any
 
 from pinner.model.expectations import expected_problems
-from pinner.model.hardware import GPU_FACTS, MACHINE_FACTS
+from pinner.model.gpus import VARIABLE as VISIBLE_GPUS
+from pinner.model.gpus import malformed
+from pinner.model.hardware import hardware_problems
 from pinner.model.hostfacts import HOST_FACTS
 from pinner.model.manifest import (
     CODE_VARIABLES,
     FLAG,
+    GPU_ORDER,
     OFFLINE,
     OWNED_ARGS,
     RESERVED_VARIABLES,
@@ -176,17 +179,7 @@ def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, 
 
 
 def _machine_problems(manifest: Manifest) -> list[tuple[str, str]]:
-    found_problems = expected_problems("host", HOST_FACTS, manifest.host)
-    hardware = manifest.hardware
-    if hardware is None:
-        return found_problems
-    machine = {key: getattr(hardware, key.replace("-", "_")) for key in MACHINE_FACTS}
-    given = {key: value for key, value in machine.items() if value is not None}
-    found_problems += expected_problems("hardware", MACHINE_FACTS, given)
-    found_problems += expected_problems("hardware.gpu", GPU_FACTS, hardware.gpu)
-    for name, facts in hardware.gpus.items():
-        found_problems += expected_problems(f"hardware.gpus.{name}", GPU_FACTS, facts)
-    return found_problems
+    return [*expected_problems("host", HOST_FACTS, manifest.host), *hardware_problems(manifest.hardware)]
 
 
 def _draft_problems(draft: Draft | None) -> list[tuple[str, str]]:
@@ -223,8 +216,8 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "is set by pinner itself"))
         elif name in CODE_VARIABLES:
             found_problems.append((f"env.{name}", "brings in code that nothing pins: install it instead"))
-        elif name == OFFLINE and (isinstance(value, PassedThrough) or env_text(value) != "1"):
-            found_problems.append((f"env.{name}", "is 1 always: the engine loads what is pinned, not the Hub's"))
+        elif (fixed := _contradiction(name, value)) is not None:
+            found_problems.append((f"env.{name}", fixed))
         if isinstance(value, PassedThrough):
             given = value.secret or value.site
             if (value.secret is None) == (value.site is None):
@@ -240,7 +233,20 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             )
         elif isinstance(value, str) and "\0" in value:
             found_problems.append((f"env.{name}", "holds a NUL byte, which no environment can carry"))
+        elif name == VISIBLE_GPUS and (problem := malformed(env_text(value))) is not None:
+            found_problems.append((f"env.{name}", problem))
     return found_problems
+
+
+def _contradiction(name: str, value: Any) -> str | None:
+    """Why a variable that pinner sets on purpose must not have another value."""
+    text = None if isinstance(value, PassedThrough) else env_text(value)
+    if name == OFFLINE and text != "1":
+        return "is 1 always: the engine loads what is pinned, not the Hub's"
+    if name == GPU_ORDER and text != "PCI_BUS_ID":
+        # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
+        return "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card"
+    return None
 
 
 def _text_problems(manifest: Manifest) -> list[tuple[str, str]]:

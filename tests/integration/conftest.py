@@ -26,6 +26,7 @@ from tests.integration.environments import (  # noqa: F401  # fixtures
     template,
 )
 from tests.integration.hub import FakeHub, served
+from tests.nvml.stub import nvml, nvml_libraries  # noqa: F401  # fixtures
 
 
 def strays(run: str) -> list[procfs.ProcessInfo]:
