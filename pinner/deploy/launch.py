@@ -105,6 +105,8 @@ def _up(deployment: Deployment, lock: Lock, home: Home, options: UpOptions, say:
     running = live_run(home, deployment.key)
     _refuse_leftovers(home, deployment)
     built = materialize(deployment, lock, home, say=say)
+    for note in built.views.notes:
+        say(note)
     scene = checking.scene_for(deployment, lock, home, deep=options.deep)
     if built.drift is None:
         say("checking")
@@ -156,7 +158,7 @@ def _launch(
     if ignored:
         say(f"set in your shell and not passed on: {', '.join(ignored)}")
     refuse_busy_port(lock.serve.host, lock.serve.port)
-    argv = argv_here(lock, workspace, deployment.directory)
+    argv = argv_here(lock, workspace, deployment.directory, home)
     started = time.time()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started))
     run = Run(
