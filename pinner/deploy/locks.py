@@ -117,7 +117,7 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
             (_wished(draft), [getattr(draft, field) for field in fields]) if draft else None,
             (_locked(lock.draft), [getattr(lock.draft, field) for field in fields]) if lock.draft else None,
         ),
-        "env": (environment.from_manifest(manifest), lock.env),
+        "env": (environment.from_manifest(manifest), msgspec.structs.replace(lock.env, files={})),
         "serve": (ServePin(**msgspec.structs.asdict(manifest.serve)), lock.serve),
         "hardware": (hardware.from_manifest(manifest), hardware.without_capture(lock.hardware)),
     }

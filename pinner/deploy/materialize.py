@@ -55,20 +55,22 @@ def materialize(
 ) -> Materialized:
     """Build the workspace of a lock, or find it, have its engine accept the arguments, and fetch its models.
 
-    Two callers at once do it once.
-
     `rebuild` makes it anew, whatever is there. Raises OperationFailed, Busy if a server runs from it, and
     ManifestError where the engine does not take its arguments; the workspace is kept then.
     """
-    done = _find_or_build(deployment, lock, home, rebuild, say)
-    is_verified = done.drift is not None and done.drift.is_clean
-    ensure_arguments(deployment, lock, done.workspace, home, is_verified=is_verified, say=say)
+    result = _find_or_build(deployment, lock, home, rebuild, say)
+    seen = result.drift
+    is_verified = seen is not None and not any(
+        item.aspect in BUILT_ASPECTS for item in (*seen.differences, *seen.unknown)
+    )
+    ensure_arguments(deployment, lock, result.workspace, home, is_verified=is_verified, say=say)
     # The models last: what is wrong with the rest is told before hours of download.
     views = make_views(lock, home, DigestMemory(home.digests), rebuild=rebuild, say=say)
-    return Materialized(done.workspace, done.built, None if views.made else done.drift, views)
+    return Materialized(result.workspace, result.built, None if views.made else result.drift, views)
 
 
 def _find_or_build(deployment: Deployment, lock: Lock, home: Home, rebuild: bool, say: Say) -> Materialized:
+    """Two callers at once build it once."""
     found = None if rebuild else find_workspace(lock, deployment.directory, home)
     if found is not None:
         return Materialized(found, built=False, drift=None)

@@ -214,14 +214,6 @@ def _serve_problems(serve: Serve) -> list[tuple[str, str]]:
     return found_problems
 
 
-# Variables that can have one value only, and why.
-_ONE_VALUE = {
-    OFFLINE: ("1", "is 1 always: the engine loads what is pinned, not the Hub's"),
-    # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
-    GPU_ORDER: ("PCI_BUS_ID", "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card"),
-}
-
-
 def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
     found_problems = []
     for name, value in env.items():
@@ -231,9 +223,17 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "is set by pinner itself"))
         elif name in CODE_VARIABLES:
             found_problems.append((f"env.{name}", "brings in code that nothing pins: install it instead"))
+        elif (fixed := _contradiction(name, value)) is not None:
+            found_problems.append((f"env.{name}", fixed))
         if isinstance(value, PassedThrough):
-            if (problem := _passed_problem(name, value)) is not None:
-                found_problems.append((f"env.{name}", problem))
+            given = value.secret or value.site
+            if (value.secret is None) == (value.site is None):
+                found_problems.append((f"env.{name}", "needs exactly one of `secret` and `site`"))
+            elif name.startswith("PYTHON"):
+                # `check` asks the launch interpreter what it imports, and must ask it as it will be started.
+                found_problems.append((f"env.{name}", "steers the interpreter: only a value of its own pins it"))
+            elif given is not None and VARIABLE.match(given) is None:
+                found_problems.append((f"env.{name}", f"{given!r} is not a name of an environment variable"))
         elif isinstance(value, str) and value and SECRET_VARIABLE.search(name):
             found_problems.append(
                 (f"env.{name}", f'is a secret, and values stand in the lock; write {{ secret = "{name}" }}')
@@ -242,22 +242,17 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "holds a NUL byte, which no environment can carry"))
         elif name == VISIBLE_GPUS and (problem := malformed(env_text(value))) is not None:
             found_problems.append((f"env.{name}", problem))
-        elif name in _ONE_VALUE and env_text(value) != _ONE_VALUE[name][0]:
-            found_problems.append((f"env.{name}", _ONE_VALUE[name][1]))
     return found_problems
 
 
-def _passed_problem(name: str, value: PassedThrough) -> str | None:
-    given = value.secret or value.site
-    if (value.secret is None) == (value.site is None):
-        return "needs exactly one of `secret` and `site`"
-    if name.startswith("PYTHON"):
-        # `check` asks the launch interpreter what it imports, and must ask it as it will be started.
-        return "steers the interpreter: only a value of its own pins it"
-    if name == OFFLINE:
-        return _ONE_VALUE[name][1]
-    if given is not None and VARIABLE.match(given) is None:
-        return f"{given!r} is not a name of an environment variable"
+def _contradiction(name: str, value: Any) -> str | None:
+    """Why a variable that pinner sets on purpose must not have another value."""
+    text = None if isinstance(value, PassedThrough) else env_text(value)
+    if name == OFFLINE and text != "1":
+        return "is 1 always: the engine loads what is pinned, not the Hub's"
+    if name == GPU_ORDER and text != "PCI_BUS_ID":
+        # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
+        return "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card"
     return None
 
 

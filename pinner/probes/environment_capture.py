@@ -109,6 +109,11 @@ def _tell_rest(captured: Captured, server: RunningServer, others: Iterable[str])
         captured.missed.append(
             f"{_listed(hub)}: places of the Hub's files, which the shell that runs pinner must name"
         )
+    home = server.env.get("HOME", "")
+    if home and (own := server.place(home) / ".nccl.conf").is_file():
+        captured.missed.append(
+            f"NCCL takes variables from {own}, and `up` has a home of its own: put its lines into [env]"
+        )
     rest = [name for name in others if _COMMON.match(name) is None]
     if rest:
         captured.missed.append(

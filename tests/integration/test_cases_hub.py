@@ -15,19 +15,23 @@ from pathlib import Path
 import pytest
 
 from pinner.host.home import Home
-from tests import tiny
+from tests import eagle_pair, tiny
 from tests.integration.command import Pinner, differences, unknowns
 from tests.integration.hub import FakeHub
 from tests.integration.test_cases_weights import FAULTS, POINTER, config, safetensors
 
 MODEL = {
-    "config.json": config("LlamaForCausalLM"),
+    "config.json": json.dumps(eagle_pair.TARGET),
     "generation_config.json": "{}",
     "tokenizer.json": '{"model": {}}',
     "model.safetensors": safetensors(),
     ".gitattributes": "*.safetensors filter=lfs",
 }
-DRAFT = {"config.json": config("LlamaForCausalLMEagle3"), "model.safetensors": safetensors(value=2.0)}
+OFFSETS = {"d2t": ("I64", eagle_pair.OFFSETS)}
+DRAFT = {
+    "config.json": json.dumps(eagle_pair.DRAFT),
+    "model.safetensors": eagle_pair.safetensors(eagle_pair.SHAPES, OFFSETS),
+}
 
 
 class Site:
@@ -309,7 +313,8 @@ def test_h11_drift_of_the_draft_is_called_draft(site: Site) -> None:
     site.write(draft="")
     site.pinner("lock", site.manifest)
     site.pinner("materialize", site.manifest)
-    site.blob(draft, "model.safetensors", "org--d").write_bytes(safetensors(value=5.0))
+    blob = site.blob(draft, "model.safetensors", "org--d")
+    blob.write_bytes(blob.read_bytes()[:-1] + b"\x01")
     assert list(differences(site.pinner.json("check", site.manifest))) == ["draft.model.safetensors"]
 
 
@@ -318,7 +323,7 @@ def test_h11_only_the_draft_is_upgraded(site: Site) -> None:
     site.write(draft="")
     site.pinner("lock", site.manifest)
     site.hub.push("org/m", {**MODEL, "generation_config.json": "[]"})
-    second = site.hub.push("org/d", {**DRAFT, "model.safetensors": safetensors(value=4.0)})
+    second = site.hub.push("org/d", {**DRAFT, "generation_config.json": "{}"})
     said = site.pinner("lock", "--upgrade", "draft", site.manifest)
     assert f"draft.revision: {first} → {second}" in said.out
     assert model in site.lock_text
@@ -330,7 +335,18 @@ def test_h11_a_draft_that_is_the_target_is_refused(site: Site) -> None:
     site.write(draft="")
     said = site.pinner("lock", site.manifest)
     assert said.code == 2
-    assert "draft.algorithm" in said.err
+    assert "algorithm EAGLE3 with a draft whose config.json names LlamaForCausalLM" in said.err
+
+
+def test_h11_a_map_that_leads_out_of_the_vocabulary_is_refused_before_any_download(site: Site) -> None:
+    offsets = {"d2t": ("I64", (*eagle_pair.OFFSETS[:-1], 100))}
+    site.hub.push("org/m", MODEL)
+    site.hub.push("org/d", {**DRAFT, "model.safetensors": eagle_pair.safetensors(eagle_pair.SHAPES, offsets)})
+    site.write(draft="num-steps = 2")
+    said = site.pinner("lock", site.manifest)
+    assert said.code == 2
+    assert "d2t" in said.err
+    assert not list(site.cache.rglob("model.safetensors"))
 
 
 @pytest.mark.parametrize(
