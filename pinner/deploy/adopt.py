@@ -11,7 +11,7 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,10 +29,10 @@ from pinner.host import checkout, edits
 from pinner.host.digest import DigestMemory
 from pinner.host.files import sync_directory
 from pinner.host.home import Home
-from pinner.host.hub import HubFailed
+from pinner.host.hub import Hub, HubFailed
 from pinner.host.hub_cache import cache_directory, snapshot_directory
 from pinner.model.facts import Drift
-from pinner.model.lock import Lock, WeightsPin
+from pinner.model.lock import Lock
 from pinner.model.manifest import NAME_PATTERN
 from pinner.probes import PROBES
 from pinner.probes.base import CapturedKey, RunningServer
@@ -55,14 +55,6 @@ class Adopted(msgspec.Struct, frozen=True, kw_only=True):
     missed: tuple[str, ...]
     drift: Drift
     run: str = ""
-
-
-class _NotInCache(Exception):
-    """Files that a repository has and the cache lacks, by section."""
-
-    def __init__(self, names: dict[str, list[str]]) -> None:
-        super().__init__()
-        self.names = names
 
 
 def adopt(
@@ -115,26 +107,26 @@ def _refuse_existing(path: Path) -> None:
 
 
 def _pin(found: Found, path: Path, home: Home, say: Say) -> tuple[LockOutcome, Deployment, list[str]]:
-    """Capture, lock and write. Again where what the Hub says makes it necessary."""
-    server, left_out = found.server, dict[str, list[str]]()
-    cached: dict[str, frozenset[str]] | None = None
+    """Capture, lock and write. Where the Hub does not answer, once more without it."""
+    server = found.server
+    try:
+        return _attempt(found, server, path, home, say)
+    except HubFailed as error:
+        say(f"{error.message}; pinning the cache's directories instead")
+        server = msgspec.structs.replace(server, as_directories=error.message)
+        return _attempt(found, server, path, home, say)
+
+
+def _attempt(
+    found: Found, server: RunningServer, path: Path, home: Home, say: Say
+) -> tuple[LockOutcome, Deployment, list[str]]:
     keys, missed = _capture(server, say)
-    for _ in range(3):
-        told = [*_of_run(found.run, home), *found.notes, *missed]
-        excluded = [CapturedKey(section, "exclude", one, "not in the cache") for section, one in left_out.items()]
-        text = render(path.stem, server, [*keys, *excluded], told, time.strftime("%Y-%m-%d %H:%M:%S %z"))
-        deployment = manifest_of(path, tomllib.loads(text))
-        cached = _cached_files(deployment) if cached is None else cached
-        pending = _Pending(path, text, server, cached, home, say)
-        try:
-            return lock(deployment, home, capture=True, say=say, before_writing=pending.write), deployment, told
-        except _NotInCache as missing:
-            left_out = missing.names
-        except HubFailed as error:
-            server = msgspec.structs.replace(server, as_directories=error.message)
-            keys, missed = _capture(server, say)
-            left_out, cached = {}, {}
-    raise OperationFailed("the Hub gives another answer each time it is asked", hint="run it again")
+    missed = [*_of_run(found.run, home), *found.notes, *missed]
+    keys += _left_out(keys)
+    text = render(path.stem, server, keys, missed, time.strftime("%Y-%m-%d %H:%M:%S %z"))
+    deployment = manifest_of(path, tomllib.loads(text))
+    pending = _Pending(path, text, server, home, say)
+    return lock(deployment, home, capture=True, say=say, before_writing=pending.write), deployment, missed
 
 
 def _capture(server: RunningServer, say: Say) -> tuple[list[CapturedKey], list[str]]:
@@ -166,13 +158,11 @@ class _Pending(NamedTuple):
     path: Path
     text: str
     server: RunningServer
-    cached: Mapping[str, frozenset[str]]
     home: Home
     say: Say
 
     def write(self, pinned: Lock) -> None:
-        """Write the patch and the manifest; the lock comes last. Raises _NotInCache before anything is written."""
-        _refuse_what_is_not_cached(pinned, self.cached)
+        """Write the patch and the manifest; the lock comes last."""
         make_views(pinned, self.home, DigestMemory(self.home.digests), rebuild=False, say=self.say)
         source, patch = pinned.engine.source, b""
         if source.differs and source.path is not None:
@@ -205,35 +195,28 @@ def _write_new(path: Path, data: bytes) -> None:
         raise OperationFailed(f"cannot write {path}: {error.strerror}") from None
 
 
-def _cached_files(deployment: Deployment) -> dict[str, frozenset[str]]:
-    """The files of repositories that the cache holds, by section. Locking may add small ones."""
-    found = {}
-    for section, weights in (("model", deployment.manifest.model), ("draft", deployment.manifest.draft)):
-        if weights is not None and weights.repo is not None:
-            place = snapshot_directory(cache_directory(os.environ), weights.repo, weights.revision or "")
-            files = (file for file in place.rglob("*") if file.is_file())
-            found[section] = frozenset(str(file.relative_to(place)) for file in files)
+def _left_out(keys: list[CapturedKey]) -> list[CapturedKey]:
+    """What the server has not loaded of a repository: the files that its cache lacks. Raises HubFailed."""
+    values = {(key.section, key.name): key.value for key in keys}
+    found = []
+    for section in ("model", "draft"):
+        repo, revision = values.get((section, "repo")), values.get((section, "revision"))
+        if repo is None or revision is None:
+            continue
+        snapshot = snapshot_directory(cache_directory(os.environ), repo, revision)
+        files = [file.path for file in Hub().resolve(repo, revision).files]
+        absent = [file for file in files if not (snapshot / file).is_file()]
+        if absent:
+            found.append(CapturedKey(section, "exclude", _patterns(files, absent), "not in the cache"))
     return found
 
 
-def _refuse_what_is_not_cached(pinned: Lock, cached: Mapping[str, frozenset[str]]) -> None:
-    """The server has loaded what its cache holds; the repository's other files are no part of it."""
-    missing = {}
-    for section, there in cached.items():
-        pin = pinned.model if section == "model" else pinned.draft
-        absent = [file.path for file in pin.files if file.path not in there] if pin is not None else []
-        if pin is not None and absent:
-            missing[section] = _patterns(pin, absent)
-    if missing:
-        raise _NotInCache(missing)
-
-
-def _patterns(pin: WeightsPin, absent: list[str]) -> list[str]:
+def _patterns(files: list[str], absent: list[str]) -> list[str]:
     """Patterns for the files that are not there: a directory's where nothing of it is."""
-    there = {file.path.rpartition("/")[0] for file in pin.files if file.path not in absent}
+    there = {file.rpartition("/")[0] for file in files if file not in absent}
     found = dict.fromkeys(
         f"{glob.escape(above)}/*" if above and above not in there else glob.escape(file)
         for file in absent
         for above in [file.rpartition("/")[0]]
     )
-    return [*pin.exclude, *found]
+    return list(found)

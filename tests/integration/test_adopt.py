@@ -269,7 +269,8 @@ def test_what_changed_after_the_start_is_not_certain(pinner: Pinner, here: Path,
 def cached(here: Path, hub: FakeHub) -> tuple[str, Path]:
     """A repository whose cache holds what an engine loads, and not all that the Hub has: (commit, cache)."""
     files = {path.name: path.read_bytes() for path in (here / "model").iterdir()}
-    rest = {"original/big.bin": b"x", "original/params.json": b"{}", "onnx.bin": b"y"}
+    big = bytes(100)  # locking reads the header of such files, and fetches small ones of other kinds
+    rest = {"original/big.safetensors": big, "original/params.json": b"{}", "onnx.safetensors": big}
     commit = hub.push("acme/tiny", {**files, **rest})
     cache = Path(os.environ["HF_HOME"]) / "hub"
     folder = cache / "models--acme--tiny"
@@ -290,9 +291,9 @@ def test_the_hub_s_cache_gives_repository_and_commit(
         clean(said)
     model = manifest(here / "out", "hub")["model"]
     assert said.data["not_captured"] == []
-    assert model == {"repo": "acme/tiny", "revision": commit, "exclude": ["onnx.bin", "original/*"]}
+    assert model == {"repo": "acme/tiny", "revision": commit, "exclude": ["onnx.safetensors", "original/*"]}
     # The large files that it lacked are still not in the cache, and nothing is needed to start it again.
-    assert not list(cache.rglob("*.bin"))
+    assert [path.name for path in cache.rglob("*.safetensors")] == ["model.safetensors"]
     hub.is_down = True
     clean(pinner("check", here / "out/hub.toml", "--deep"))
     up = pinner.json("up", here / "out/hub.toml")
