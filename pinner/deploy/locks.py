@@ -20,7 +20,7 @@ from pinner.model import manifest as manifest_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import Lock, ServePin, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes import arguments, environment
+from pinner.probes import arguments, environment, host
 
 
 def load_lock(deployment: Deployment) -> Lock:
@@ -116,6 +116,10 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
             (_locked(lock.draft), [getattr(lock.draft, field) for field in fields]) if lock.draft else None,
         ),
         "env": (environment.from_manifest(manifest), lock.env),
+        "host": (
+            host.from_manifest(manifest),
+            {key: pin for key, pin in lock.host.items() if not pin.captured},
+        ),
         "serve": (ServePin(**msgspec.structs.asdict(manifest.serve)), lock.serve),
     }
     return next((key for key, (wished, locked) in pairs.items() if wished != locked), None)

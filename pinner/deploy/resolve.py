@@ -27,7 +27,7 @@ from pinner.host.uv import SiteIndex, Uv, site_index
 from pinner.model import pylock as pylock_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import FORMAT, READS_FORMAT, EnginePin, Lock, PatchPin, PythonPin, ServePin, SourcePin
-from pinner.probes import arguments, draft, environment, python_env, source, target
+from pinner.probes import arguments, draft, environment, host, python_env, source, target
 from pinner.probes.base import Wish
 
 Say = Callable[[str], None]
@@ -97,6 +97,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
         model=model_pin,
         draft=draft_pin,
         env=environment.pin(wish),
+        host=host.pin(wish),
         serve=ServePin(**msgspec.structs.asdict(manifest.serve)),
     )
     changed = _write(deployment, result, pylock_text)

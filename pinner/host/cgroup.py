@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pinner.host import kin
 from pinner.model.facts import ABSENT, Fact, Unknown
+from pinner.model.hostfacts import UNLIMITED
 
-UNLIMITED = "unlimited"
 # Version 1 has no word for "no limit": it is the largest number of whole pages, a little below 2^63.
 _V1_NO_LIMIT = 1 << 62
 
@@ -38,7 +38,7 @@ def memory_bytes(pid: int | str = "self", *, root: Path = Path("/")) -> Fact:
 
 
 def memory_left_bytes(pid: int | str = "self", *, root: Path = Path("/")) -> Fact:
-    """How much of its limit the tightest group still has; what the kernel can drop from its caches counts as free."""
+    """How much of its limit the tightest group still has; what the kernel can drop from caches counts as free."""
 
     def left(group: Path) -> float | None:
         limit = _memory_limit(group)

@@ -48,7 +48,7 @@ RESERVED_VARIABLES = frozenset({"PINNER_RUN", "PYTHONSAFEPATH", "PYTHONNOUSERSIT
 CODE_VARIABLES = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 
 # Sections of the format whose checks come with a later version: naming one today must not look like a pin.
-LATER_SECTIONS = ("hardware", "host", "bench")
+LATER_SECTIONS = ("hardware", "bench")
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
