@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pinner.model.facts import ABSENT, Fact, Unknown
 
-# Who starts a container may tell it what it is: `docker run -e PINNER_IMAGE=repo@sha256:… -e PINNER_IMAGE_ID=…`. Read
-# from its first process, so that no caller's shell can say otherwise.
+# Who starts a container may tell it what it is: `docker run -e PINNER_IMAGE=repo@sha256:… -e PINNER_IMAGE_ID=…`.
+# Read from its first process, so that no caller's shell can say otherwise.
 IMAGE, IMAGE_ID = "PINNER_IMAGE", "PINNER_IMAGE_ID"
 _SIGNS = {
     "/kubelet/pods/": "kubernetes",

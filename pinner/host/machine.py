@@ -19,8 +19,8 @@ from pinner.host import cgroup, container
 from pinner.model.facts import ABSENT, Fact, Unknown
 from pinner.model.hostfacts import UNLIMITED
 
-# What pinner raises an engine's limit of open files to, where it is lower and may be raised: as much as SGLang itself
-# asks for. So the shell that `up` was called from does not decide.
+# What pinner raises an engine's limit of open files to, where it is lower and may be raised, so that the shell that
+# called `up` does not decide. SGLang asks for as much itself, and gets nothing where it may not have all of it.
 OPEN_FILES = 65535
 NO_SUCH = "this pinner knows no fact of that name"
 
