@@ -19,8 +19,8 @@ from pinner.host import cgroup, container
 from pinner.model.facts import ABSENT, Fact, Unknown
 from pinner.model.hostfacts import UNLIMITED
 
-# What pinner raises an engine's limit of open files to, where it is lower and may be raised, so that the shell that
-# called `up` does not decide. SGLang asks for as much itself, and gets nothing where it may not have all of it.
+# What pinner raises an engine's limit of open files to, where it is lower and may be raised, so that the shell of
+# the caller does not decide. SGLang asks for as much itself, and gets nothing where it may not have all of it.
 OPEN_FILES = 65535
 NO_SUCH = "this pinner knows no fact of that name"
 
@@ -37,6 +37,10 @@ class Place(msgspec.Struct, frozen=True):
     @property
     def process(self) -> Path:
         return self.root / "proc" / ("self" if self.pid is None else str(self.pid))
+
+    @property
+    def shm(self) -> Path:
+        return self.root / "dev/shm"
 
     @property
     def cpu(self) -> Path:
@@ -176,13 +180,13 @@ def _huge_pages(place: Place) -> Fact:
 
 
 def _shm_size(place: Place) -> Fact:
-    told = os.statvfs(place.root / "dev/shm")
+    told = os.statvfs(place.shm)
     return told.f_blocks * told.f_frsize
 
 
 def shm_free_bytes(place: Place) -> Fact:
     """Room in /dev/shm."""
-    told = os.statvfs(place.root / "dev/shm")
+    told = os.statvfs(place.shm)
     return told.f_bavail * told.f_frsize
 
 

@@ -1,6 +1,6 @@
 """The files of shared memory, usually /dev/shm: which there are, and which processes have them open or mapped.
 
-Owns the identity of a segment (device and inode, not its name) and removing one. Must not decide whose a segment is.
+Owns the identity of a segment (device and inode, not only its name) and removing one. Must not decide whose it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pinner.host import kin, procfs
 
 # The C library's shm_open knows no other place.
 SHM = Path("/dev/shm")  # noqa: S108  # looked at, not written to
-_NUMBER = re.compile(r"\d+")
+# A number that stands alone: not the digits within a random name such as psm_3f8a1c2d.
+_NUMBER = re.compile(r"(?<![0-9A-Za-z])\d{2,8}(?![0-9A-Za-z])")
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +113,7 @@ def _opened(folder: Path, root: Path) -> set[tuple[int, int]]:
 def named_after(segment: Segment, *, proc: Path = procfs.PROC) -> int | None:
     """A living process whose number stands in the segment's name, as torch, OpenMP and others write it there."""
     for number in _NUMBER.findall(segment.name):
-        if len(number) <= 8 and procfs.start_ticks(int(number), proc=proc) is not None:
+        if procfs.start_ticks(int(number), proc=proc) is not None:
             return int(number)
     return None
 

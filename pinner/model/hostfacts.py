@@ -26,7 +26,7 @@ HOST_FACTS: dict[str, FactSpec] = {
     "numa-nodes": FactSpec(int, "NUMA nodes"),
     "numa-balancing": FactSpec(int, "automatic NUMA balancing, 0 is off"),
     "memory-total-bytes": FactSpec(int, "memory", Class.AT_LEAST),
-    "memory-available-bytes": FactSpec(int, "memory that can be had without swapping", Class.AT_LEAST),
+    "memory-available-bytes": FactSpec(int, "memory to be had without swapping; as above", Class.AT_LEAST),
     "cgroup-memory-bytes": FactSpec(int, "limit of memory", Class.AT_LEAST, words=_OR_UNLIMITED),
     "swap-total-bytes": FactSpec(int, "swap space"),
     "transparent-huge-pages": FactSpec(str, "always, madvise or never"),
@@ -52,6 +52,8 @@ OF_THE_PROCESS = frozenset(
         "locked-memory-bytes",
     }
 )
+# What a server that runs takes itself: `up` demands it before the launch, and no check afterwards.
+BEFORE_LAUNCH = frozenset({"shm-free-bytes", "memory-available-bytes"})
 # What changes from hour to hour, or with every update, is kept for a later comparison and not demanded.
 _RECORDED = frozenset(
     {"kernel", "memory-available-bytes", "swap-total-bytes", "shm-free-bytes", "open-files", "open-files-hard"}
@@ -77,8 +79,20 @@ def captured(key: str, value: Fact, given: Given | None = None) -> FactPin:
 
 
 def demanded(pins: Mapping[str, FactPin]) -> dict[str, FactPin]:
-    """Those that are compared."""
-    return {key: pin for key, pin in pins.items() if pin.comparison is not Class.RECORD_ONLY}
+    """Those that every check compares."""
+    return {
+        key: pin
+        for key, pin in pins.items()
+        if pin.comparison is not Class.RECORD_ONLY and key not in BEFORE_LAUNCH
+    }
+
+
+def needed_bytes(pins: Mapping[str, FactPin], key: str, otherwise: int) -> int:
+    """How much of what stands in BEFORE_LAUNCH the lock demands; a fact that is only recorded demands nothing."""
+    pin = pins.get(key)
+    if pin is None or pin.captured:
+        return otherwise
+    return int(pin.value) if pin.comparison is not Class.RECORD_ONLY else 0
 
 
 def is_met_without_limit(pin: FactPin) -> bool:
