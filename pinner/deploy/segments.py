@@ -49,7 +49,10 @@ def remember(directory: Path, *, root: Path = SHM) -> None:
 
 
 def clean_up(directories: Iterable[Path], *, root: Path = SHM) -> list[Segment]:
-    """Remove what runs of pinner that have ended left in shared memory; returns it."""
+    """Remove what runs of pinner that have ended left in shared memory; returns it.
+
+    A process that cannot be looked into may still map one: its memory stays, only the name goes.
+    """
     left: dict[tuple[str, tuple[int, int]], Path] = {}
     for directory in directories:
         left |= {(one.name, one.identity): directory for one in _read(directory)}
@@ -61,8 +64,6 @@ def clean_up(directories: Iterable[Path], *, root: Path = SHM) -> list[Segment]:
     for one in there:
         if one.identity in held.pids or one.uid != os.geteuid() or not _has_ended(left[one.name, one.identity]):
             continue
-        if held.unreadable and one.mode & 0o077:
-            continue  # a process that this user cannot look into may have it
         if shm.remove(one, root=root):
             removed.append(one)
     return removed

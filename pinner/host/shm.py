@@ -31,7 +31,6 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     uid: int
     changed_ns: int
-    mode: int
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -66,7 +65,6 @@ def _segment(name: str, told: os.stat_result) -> Segment:
         size_bytes=told.st_blocks * 512,
         uid=told.st_uid,
         changed_ns=told.st_ctime_ns,
-        mode=stat.S_IMODE(told.st_mode),
     )
 
 
@@ -111,11 +109,11 @@ def _opened(folder: Path, root: Path) -> set[tuple[int, int]]:
 
 
 def named_after(segment: Segment, *, proc: Path = procfs.PROC) -> int | None:
-    """A living process whose number stands in the segment's name, as torch, OpenMP and others write it there."""
-    for number in _NUMBER.findall(segment.name):
-        if procfs.start_ticks(int(number), proc=proc) is not None:
-            return int(number)
-    return None
+    """A living process whose number stands first in the segment's name, as torch and OpenMP write it there."""
+    number = _NUMBER.search(segment.name)
+    if number is None or procfs.start_ticks(int(number[0]), proc=proc) is None:
+        return None
+    return int(number[0])
 
 
 def remove(segment: Segment, *, root: Path = SHM) -> bool:

@@ -272,10 +272,16 @@ def test_containers(tmp_path: Path) -> None:
     mounts = "proc/self/mountinfo"
     kinds = {
         "none": ({mounts: ""}, ABSENT),
-        "docker": ({mounts: "1 2 0:1 /var/lib/docker/containers/9f/hosts /etc/hosts rw - ext4 /dev/x rw"}, "docker"),
+        "docker": (
+            {mounts: "1 2 0:1 /var/lib/docker/containers/9f/hosts /etc/hosts rw - ext4 /dev/x rw"},
+            "docker",
+        ),
         "old-docker": ({mounts: "", ".dockerenv": ""}, "docker"),
         "podman": ({mounts: "", "run/.containerenv": 'engine="podman-4.9"\n'}, "podman"),
-        "kubernetes": ({mounts: "1 2 0:1 /var/lib/kubelet/pods/1/etc-hosts /etc/hosts rw - ext4 x rw"}, "kubernetes"),
+        "kubernetes": (
+            {mounts: "1 2 0:1 /var/lib/kubelet/pods/1/etc-hosts /etc/hosts rw - ext4 x rw"},
+            "kubernetes",
+        ),
         "nspawn": ({mounts: "", "run/systemd/container": "systemd-nspawn\n"}, "systemd-nspawn"),
         "lxc": ({mounts: "", "proc/1/environ": "container=lxc\0"}, "lxc"),
     }
