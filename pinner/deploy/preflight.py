@@ -20,7 +20,7 @@ from pinner.host import machine
 from pinner.host.machine import Place
 from pinner.host.shm import SHM
 from pinner.model.facts import Unknown
-from pinner.model.hostfacts import UNLIMITED, needed_bytes
+from pinner.model.hostfacts import BEFORE_LAUNCH, UNLIMITED, needed_bytes
 from pinner.model.lock import Lock
 from pinner.model.units import size_text
 from pinner.probes.base import Scene
@@ -51,7 +51,7 @@ def preflight(scene: Scene, place: Place | None = None) -> Ready:
     several = _has_several_processes(lock)
     open_files, short = _open_files(OPEN_FILES_SEVERAL if several else OPEN_FILES_ALONE, place)
     needed = needed_bytes(lock.host, "shm-free-bytes", SHM_SEVERAL_BYTES if several else SHM_ALONE_BYTES)
-    problems = [*_shm(needed, place), *_memory(lock, place), *short]
+    problems = [*_untold(lock, place), *_shm(needed, place), *_memory(lock, place), *short]
     if problems:
         lines = "".join(f"\n  {line}" for line in problems)
         raise LaunchFailed(f"nothing was started: this machine has less than the engine needs{lines}", hint=_HINT)
@@ -79,6 +79,17 @@ def _clean_up(scene: Scene, place: Place) -> list[str]:
         return []
     size = size_text(sum(one.size_bytes for one in removed))
     return [f"removed from {SHM} what ended runs of pinner had left there: {len(removed)} files, {size}"]
+
+
+def _untold(lock: Lock, place: Place) -> list[str]:
+    """What the lock demands by name, and nobody can tell."""
+    demanded = [key for key in sorted(BEFORE_LAUNCH) if needed_bytes(lock.host, key, 0)]
+    told = machine.read(demanded, place)
+    return [
+        f"{key}: {fact}, {size_text(needed_bytes(lock.host, key, 0))} needed"
+        for key, fact in told.items()
+        if isinstance(fact, Unknown)
+    ]
 
 
 def _shm(needed: int, place: Place) -> list[str]:
