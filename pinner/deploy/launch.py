@@ -157,6 +157,8 @@ def _launch(
         say(f"set in your shell and not passed on: {', '.join(ignored)}")
     refuse_busy_port(lock.serve.host, lock.serve.port)
     ready = preflight(scene)
+    if ready.open_files is not None:
+        say(f"the engine may have {ready.open_files} open files, more than the shell that called")
     run, env = _new_run(deployment, scene, workspace, home, (options, drift))
     started = run.started
     directory = write_run(home, run)
