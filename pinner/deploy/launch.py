@@ -156,7 +156,7 @@ def _launch(
     if ignored:
         say(f"set in your shell and not passed on: {', '.join(ignored)}")
     refuse_busy_port(lock.serve.host, lock.serve.port)
-    ready = preflight(scene)
+    ready = preflight(scene, options.overrides)
     if ready.open_files is not None:
         say(f"the engine may have {ready.open_files} open files, more than the shell that called")
     run, env = _new_run(deployment, scene, workspace, home, (options, drift))
@@ -171,7 +171,8 @@ def _launch(
         open_files=ready.open_files,
     )
     found = [*ready.notes, *(caches.notes(run.caches) if run.caches else ())]
-    drift = msgspec.structs.replace(drift, notes=(*drift.notes, *found))
+    looked = Drift(accepted=ready.accepted, notes=tuple(found))
+    drift = checking.joined([drift, looked])
     say(f"starting {run.run}")
     try:
         runs.start(directory, spec)
@@ -182,7 +183,7 @@ def _launch(
         if time.time() - started > LOOK_AGAIN_AFTER_S:
             # A pull can land while a large engine loads: what it has read may not be what was checked.
             again = checking.check(checking.scene_for(deployment, lock, home), options.overrides)
-            drift = msgspec.structs.replace(again, notes=(*again.notes, *found))
+            drift = checking.joined([again, looked])
     except BaseException as error:
         # Whatever it was, an interrupt too: what this call has started must not run on.
         reason = error.message if isinstance(error, PinnerError) else "interrupted"

@@ -6,6 +6,7 @@ shared memory; must not start anything or change a setting of the machine.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -13,16 +14,16 @@ import msgspec
 
 from pinner.deploy import segments
 from pinner.deploy.running import all_runs, run_directory
-from pinner.engines import engine_for
 from pinner.engines.sglang_api import value_of
-from pinner.errors import LaunchFailed
-from pinner.host import machine
+from pinner.errors import LaunchFailed, OperationFailed
+from pinner.host import machine, procfs, runs
 from pinner.host.machine import Place
 from pinner.host.shm import SHM
-from pinner.model.facts import Unknown
+from pinner.model.facts import Difference, Drift, Override, Unknown, accept
 from pinner.model.hostfacts import BEFORE_LAUNCH, UNLIMITED, needed_bytes
 from pinner.model.lock import Lock
 from pinner.model.units import size_text
+from pinner.probes import hardware
 from pinner.probes.base import Scene
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -37,13 +38,17 @@ WORTH_TELLING_BYTES = 64 * MIB
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """What a launch may count on: the soft limit of open files to give the engine, and what is worth knowing."""
+    """What a launch may count on: the soft limit of open files to give the engine, and what is worth knowing.
+
+    `accepted` are others on the GPUs, where the user lets them be.
+    """
 
     open_files: int | None = None
+    accepted: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def preflight(scene: Scene, place: Place | None = None) -> Ready:
+def preflight(scene: Scene, overrides: tuple[Override, ...] = (), place: Place | None = None) -> Ready:
     """Look before the launch. Raises LaunchFailed naming everything that is too little, needed against there."""
     place = place or Place()
     lock = scene.lock
@@ -51,22 +56,27 @@ def preflight(scene: Scene, place: Place | None = None) -> Ready:
     several = _has_several_processes(lock)
     open_files, short = _open_files(OPEN_FILES_SEVERAL if several else OPEN_FILES_ALONE, place)
     needed = needed_bytes(lock.host, "shm-free-bytes", SHM_SEVERAL_BYTES if several else SHM_ALONE_BYTES)
+    others = accept(_others_on_gpus(lock), overrides)
+    busy = [f"GPU in use: {line}" for one in others.differences for line in one.evidence]
     problems = [*_untold(lock, place), *_shm(needed, place), *_memory(lock, place), *short]
-    if problems:
-        lines = "".join(f"\n  {line}" for line in problems)
-        raise LaunchFailed(f"nothing was started: this machine has less than the engine needs{lines}", hint=_HINT)
-    return Ready(open_files=open_files, notes=(*notes, *_leftovers(place), *_disk(scene)))
+    if problems or busy:
+        lines = "".join(f"\n  {line}" for line in (*problems, *busy))
+        hint = "; ".join([*([_MORE_HINT] if problems else ()), *([_GPU_HINT] if busy else ())])
+        raise LaunchFailed(f"nothing was started: this machine is not ready for the engine{lines}", hint=hint)
+    found = (*notes, *_leftovers(place), *_disk(scene))
+    return Ready(open_files=open_files, accepted=others.accepted, notes=found)
 
 
-_HINT = (
+_MORE_HINT = (
     f"{SHM} grows by `docker run --shm-size 32g` or `mount -o remount,size=32g {SHM}`; "
     "shm-free-bytes and memory-available-bytes in [host] say what is needed"
 )
+_GPU_HINT = "end what uses the GPUs, or let it be: --accept hardware.processes --reason TEXT"
 
 
 def _has_several_processes(lock: Lock) -> bool:
     """Whether ranks talk to each other, on GPUs or not."""
-    if engine_for(lock.engine.kind).uses_gpus(lock.engine.argv):
+    if hardware.uses_gpus(lock):
         return True
     sizes = [value_of(flag, lock.engine.argv) for flag in ("tp-size", "pp-size", "dp-size", "ep-size")]
     return any(size is not None and size.isdigit() and int(size) > 1 for size in sizes)
@@ -115,15 +125,38 @@ def _leftovers(place: Place) -> list[str]:
 
 def _memory(lock: Lock, place: Place) -> list[str]:
     """A server without a GPU holds its weights in memory."""
-    on_gpus = engine_for(lock.engine.kind).uses_gpus(lock.engine.argv)
     files = (*lock.model.files, *(lock.draft.files if lock.draft else ()))
-    weights = 0 if on_gpus else sum(one.size for one in files)
+    weights = 0 if hardware.uses_gpus(lock) else sum(one.size for one in files)
     needed = needed_bytes(lock.host, "memory-available-bytes", weights)
     available = machine.read(("memory-available-bytes",), place)["memory-available-bytes"]
     if not isinstance(available, int) or available >= needed:
         return []
     why = " for the weights alone" if needed == weights else ""
     return [f"memory: {size_text(available)} available, {size_text(needed)} needed{why}"]
+
+
+def _others_on_gpus(lock: Lock) -> Drift:
+    """Who else computes on the GPUs that the engine would use; other servers of pinner's are named as such."""
+    foreign = hardware.foreign_on_visible(lock, frozenset()) if hardware.uses_gpus(lock) else []
+    if not foreign:
+        return Drift()
+    pids = ", ".join(str(pid) for pid in sorted({one.pid for one in foreign}))
+    difference = Difference(
+        aspect=hardware.NAME,
+        key="processes",
+        pinned="none but its own",
+        observed=f"pid {pids}",
+        evidence=tuple(f"{one.sentence}{_of_run(one.pid)}" for one in foreign),
+    )
+    return Drift(differences=(difference,))
+
+
+def _of_run(pid: int) -> str:
+    with contextlib.suppress(OperationFailed):
+        environment = procfs.environ(pid)
+        if isinstance(environment, dict) and runs.RUN_MARKER in environment:
+            return f", of {environment[runs.RUN_MARKER]}"
+    return ""
 
 
 def _open_files(needed: int, place: Place) -> tuple[int | None, list[str]]:

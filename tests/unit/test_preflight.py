@@ -45,7 +45,7 @@ def at_least(value: int) -> FactPin:
 
 def refusal(scene_: Scene, place: Place) -> str:
     with pytest.raises(LaunchFailed) as caught:
-        preflight(scene_, place)
+        preflight(scene_, place=place)
     return caught.value.message
 
 
@@ -56,7 +56,7 @@ def free(place: Place) -> int:
 
 def test_a_machine_that_has_enough(tmp_path: Path) -> None:
     place = machine(tmp_path)
-    ready = preflight(looked_at(tmp_path, "pocket"), place)
+    ready = preflight(looked_at(tmp_path, "pocket"), place=place)
     assert ready.open_files is None
     assert not [note for note in ready.notes if "shm" in note]
 
@@ -93,13 +93,13 @@ def test_ranks_need_more_open_files(tmp_path: Path, kind: str, argv: tuple[str, 
     if is_refused:
         assert "open files" in refusal(looked_at(tmp_path, kind, *argv), place)
     else:
-        assert preflight(looked_at(tmp_path, kind, *argv), place).open_files == 1024
+        assert preflight(looked_at(tmp_path, kind, *argv), place=place).open_files == 1024
 
 
 def test_a_soft_limit_is_raised_as_far_as_it_goes(tmp_path: Path) -> None:
     for soft, hard, given in (("1024", "524288", 65535), ("1024", "unlimited", 65535), ("70000", "524288", None)):
         place = machine(tmp_path, soft=soft, hard=hard)
-        assert preflight(looked_at(tmp_path, "pocket"), place).open_files == given
+        assert preflight(looked_at(tmp_path, "pocket"), place=place).open_files == given
 
 
 def test_a_server_without_a_gpu_needs_memory_for_its_weights(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_server_without_a_gpu_needs_memory_for_its_weights(tmp_path: Path) -> 
         if is_refused:
             assert "memory: 100.0 GiB available, 101.0 GiB needed for the weights alone" in refusal(one, place)
         else:
-            preflight(one, place)
+            preflight(one, place=place)
 
 
 def test_a_group_with_less_memory_than_the_machine_counts(tmp_path: Path) -> None:
@@ -128,6 +128,6 @@ def test_what_cannot_be_read_refuses_nothing_that_nobody_demanded(tmp_path: Path
     place = machine(tmp_path)
     (place.root / "proc/meminfo").write_text("nothing\n")
     (place.root / "proc/self/limits").write_text("nothing\n")
-    preflight(looked_at(tmp_path, "sglang"), place)
+    preflight(looked_at(tmp_path, "sglang"), place=place)
     message = refusal(looked_at(tmp_path, "sglang", memory_available_bytes=at_least(GIB)), place)
     assert "memory-available-bytes: unknown (the kernel does not tell MemAvailable), 1.0 GiB needed" in message
