@@ -64,7 +64,8 @@ def _observation(pins: Mapping[str, FactPin], seen: Mapping[str, Fact], evidence
         facts=dict(seen),
         evidence=dict.fromkeys(seen, evidence) if evidence else {},
         notes_by_key={key: hostfacts.HOST_FACTS[key].about for key in seen if key in hostfacts.HOST_FACTS},
-        how=f"{len(pins)} facts",
+        # A live look is at some of what the look at rest has counted.
+        how="" if evidence else f"{len(pins)} facts",
     )
 
 
