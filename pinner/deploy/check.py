@@ -44,7 +44,7 @@ def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
     engine_for(scene.lock.engine.kind)
     mismatch = draft.problems(scene)
     if mismatch:
-        raise ManifestError("draft and target do not fit: " + "; ".join(mismatch))
+        raise ManifestError(draft.misfit(mismatch))
     return accept(look(scene, PROBES), overrides)
 
 

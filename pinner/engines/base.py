@@ -13,6 +13,7 @@ import msgspec
 
 from pinner.host.http import Http
 from pinner.model.manifest import Manifest
+from pinner.model.pair import Pair, Verdict
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -37,12 +38,17 @@ class Engine(Protocol):
     SETS: frozenset[str]
     # Variables that place kernel, autotune and compile caches, each with a directory below the caches' root.
     CACHES: Mapping[str, str]
+    # Variables that make its results a fake, with the reason why a deployment must not have them.
+    FORBIDDEN: Mapping[str, str]
 
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""
 
     def uses_gpus(self, argv: tuple[str, ...]) -> bool:
         """Whether a server with these arguments computes on GPUs."""
+
+    def judge_pair(self, pair: Pair) -> Verdict:
+        """Whether a draft fits its target and the arguments, before anything is loaded."""
 
     def health(self, http: Http, url: str, *, timeout_s: float) -> Health:
         """What the server says of itself; only a generation proves anything."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pinner.engines import sglang_api
+from pinner.engines import eagle, sglang_api
 from pinner.model.manifest import Manifest
+from pinner.model.pair import Pair, Verdict
 
 NAME = "pocket"
 PACKAGE = "pocket"
@@ -25,6 +26,8 @@ SETS = frozenset(
 # It compiles nothing.
 CACHES: Mapping[str, str] = {}
 
+FORBIDDEN = sglang_api.FORBIDDEN
+
 health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account
@@ -38,3 +41,8 @@ def argv(manifest: Manifest) -> tuple[str, ...]:
 def uses_gpus(_argv: tuple[str, ...]) -> bool:
     """Never: it computes with numpy."""
     return False
+
+
+def judge_pair(pair: Pair) -> Verdict:
+    """See pinner/engines/base.py. It takes the drafts that SGLang takes, but its targets are its own."""
+    return eagle.judge(pair, is_sglang=False).verdict()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pinner.engines import sglang_api
+from pinner.engines import eagle, sglang_api, sglang_speculation
 from pinner.model.manifest import Manifest
+from pinner.model.pair import Pair, Verdict
 
 NAME = "sglang"
 PACKAGE = "sglang"
@@ -70,6 +71,8 @@ CACHES: Mapping[str, str] = {
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
 }
 
+FORBIDDEN = sglang_api.FORBIDDEN
+
 health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account
@@ -83,3 +86,10 @@ def argv(manifest: Manifest) -> tuple[str, ...]:
 def uses_gpus(argv: tuple[str, ...]) -> bool:
     """SGLang takes a GPU where it finds one, unless told to use another device."""
     return sglang_api.value_of("device", argv) != "cpu"
+
+
+def judge_pair(pair: Pair) -> Verdict:
+    """See pinner/engines/base.py."""
+    opinion = eagle.judge(pair)
+    sglang_speculation.judge_arguments(pair, opinion)
+    return opinion.verdict()

@@ -34,7 +34,29 @@ FAMILIES: tuple[str, ...] = (
     "NVSHMEM_",
     "CUBLAS_",
     "CUDNN_",
+    # Without a prefix in 0.4; see FORBIDDEN.
+    "SIMULATE_ACC",
 )
+
+_FAKES_ACCEPTANCE = (
+    "fakes how many drafted tokens are accepted: no speed and no text of such a server means anything"
+)
+_FAKES_ROUTING = "fakes which experts a token is sent to: no speed and no text of such a server means anything"
+
+FORBIDDEN: Mapping[str, str] = {
+    f"{prefix}{name}": reason
+    # The engine reads the older prefix SGL_ as SGLANG_.
+    for prefix in ("SGLANG_", "SGL_", "")
+    for name, reason in {
+        "SIMULATE_ACC_LEN": _FAKES_ACCEPTANCE,
+        "SIMULATE_ACC_METHOD": _FAKES_ACCEPTANCE,
+        "SIMULATE_ACC_TOKEN_MODE": _FAKES_ACCEPTANCE,
+        "SIMULATE_ACC_GREEDY": _FAKES_ACCEPTANCE,
+        "DSPARK_SIMULATE_FOLD": _FAKES_ACCEPTANCE,
+        "SIMULATE_UNIFORM_EXPERTS": _FAKES_ROUTING,
+        "SIMULATE_ROUND_ROBIN_EXPERTS": _FAKES_ROUTING,
+    }.items()
+}
 
 # Seconds for calls that a healthy server answers at once.
 QUICK_S = 5.0

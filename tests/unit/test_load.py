@@ -121,6 +121,15 @@ def test_syntax_errors_name_the_line(tmp_path: Path) -> None:
     assert "line 2" in refusal(tmp_path, "version = 1\nkind = = 3\n")
 
 
+@pytest.mark.parametrize("kind", ["pocket", "sglang"])
+@pytest.mark.parametrize("prefix", ["SGLANG_", "SGL_", ""])
+@pytest.mark.parametrize("value", ['"3.5"', "0", '{ site = "X" }'])
+def test_variables_that_fake_acceptance_are_refused(tmp_path: Path, kind: str, prefix: str, value: str) -> None:
+    text = GOOD.replace("pocket", kind).replace("NCCL_DEBUG = 1", f"{prefix}SIMULATE_ACC_LEN = {value}")
+    message = refusal(tmp_path, text)
+    assert f"env.{prefix}SIMULATE_ACC_LEN: fakes how many drafted tokens are accepted" in message
+
+
 @pytest.mark.parametrize(
     "text", ["version = 1\nx = " + "[" * 5000, "version = 1\nd = 2026-99-99", "version = 1\nx = " + "{a=" * 3000]
 )
