@@ -54,10 +54,8 @@ OF_THE_PROCESS = frozenset(
 )
 # What a server that runs takes itself: `up` demands it before the launch, and no check afterwards.
 BEFORE_LAUNCH = frozenset({"shm-free-bytes", "memory-available-bytes"})
-# What changes from hour to hour, or with every update, is kept for a later comparison and not demanded.
-_RECORDED = frozenset(
-    {"kernel", "memory-available-bytes", "swap-total-bytes", "shm-free-bytes", "open-files", "open-files-hard"}
-)
+# What changes with an update, or with the shell, is kept for a later comparison and not demanded.
+_RECORDED = frozenset({"kernel", "swap-total-bytes", "open-files", "open-files-hard"})
 # The kernel's own share differs a little from build to build.
 _WHOLE_GIB = frozenset({"memory-total-bytes", "shm-size-bytes"})
 _GIB = 1 << 30
@@ -90,7 +88,7 @@ def demanded(pins: Mapping[str, FactPin]) -> dict[str, FactPin]:
 def needed_bytes(pins: Mapping[str, FactPin], key: str, otherwise: int) -> int:
     """How much of what stands in BEFORE_LAUNCH the lock demands; a fact that is only recorded demands nothing."""
     pin = pins.get(key)
-    if pin is None or pin.captured:
+    if pin is None:
         return otherwise
     return int(pin.value) if pin.comparison is not Class.RECORD_ONLY else 0
 

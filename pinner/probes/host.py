@@ -22,7 +22,8 @@ def pin(wish: Wish) -> dict[str, FactPin]:
     """What the manifest expects and, besides, the machine as it was captured, now or for the previous lock."""
     pins = from_manifest(wish.manifest)
     if wish.capture:
-        seen = machine.read(hostfacts.HOST_FACTS)
+        # What is free at the moment would make every capture another one.
+        seen = machine.read(hostfacts.HOST_FACTS.keys() - hostfacts.BEFORE_LAUNCH)
         given = wish.manifest.host
         found = {
             key: hostfacts.captured(key, value, given.get(key)) for key, value in seen.items() if _is_value(value)
