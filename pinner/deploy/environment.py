@@ -17,8 +17,10 @@ from pinner.probes.target import weights_directory
 # Variables of the caller that people expect to reach the engine, and that never do.
 NEVER_PASSED = ("PYTHONPATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONSTARTUP")
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 
-def fixed_variables(workspace: Workspace, *, in_place: bool, caches: Mapping[str, str]) -> dict[str, str]:
+
+def fixed_variables(workspace: Workspace, *, in_place: bool, caches: Mapping[str, str] = _NONE) -> dict[str, str]:
     """What every engine gets besides the lock's variables; `caches` are those that place its caches.
 
     `in_place`: some of its code lies in a checkout or environment that is not pinner's, so byte code is kept in
@@ -54,7 +56,7 @@ def launch_environment(
     caller: Mapping[str, str],
     *,
     in_place: bool,
-    caches: Mapping[str, str] = MappingProxyType({}),
+    caches: Mapping[str, str] = _NONE,
 ) -> dict[str, str]:
     """The exact environment of the engine's main process. A variable of the lock goes before one of pinner's.
 

@@ -83,6 +83,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool
     hardware_pin = hardware.pin(wish)
     say("resolving the engine's source")
     source_pin, patches = source.pin(wish)
+    arguments.advise(wish, source_pin)
     say("reading model and draft")
     model_pin, draft_pin = target.pin(wish), draft.pin(wish)
     say("resolving the Python environment")

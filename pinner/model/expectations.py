@@ -43,12 +43,12 @@ class FactPin(Part, frozen=True, kw_only=True):
 
     value: Value
     comparison: Class = msgspec.field(default=Class.EXACT, name="class")
-    tolerance: float = 0.0
+    tolerance: float | None = None
     captured: bool = False
 
     @property
     def expectation(self) -> Expectation:
-        return Expectation(self.comparison, self.tolerance)
+        return Expectation(self.comparison, self.tolerance or 0.0)
 
 
 class FactSpec(msgspec.Struct, frozen=True):
@@ -76,9 +76,9 @@ def pin_expected(spec: FactSpec, given: Given) -> FactPin | None:
     return FactPin(value=value, comparison=comparison, tolerance=_tolerance(spec, comparison, given.tolerance))
 
 
-def _tolerance(spec: FactSpec, comparison: Class, given: float | None) -> float:
+def _tolerance(spec: FactSpec, comparison: Class, given: float | None) -> float | None:
     if comparison is not Class.WITHIN:
-        return 0.0
+        return None
     return spec.tolerance if given is None else given
 
 

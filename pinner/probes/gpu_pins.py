@@ -45,6 +45,8 @@ def pairs(captured: CapturedPin | None, gpus: Sequence[Gpu]) -> list[Pair]:
         lambda uuid, _pin, gpu: gpu.uuid == uuid,
         lambda _uuid, pin, gpu: gpu.bus_id == pin.bus_id and gpu.bus_id is not None,
         lambda _uuid, pin, gpu: "name" in pin.facts and gpu.facts.get("name") == pin.facts["name"].value,
+        # One that is lost and cannot say who it is stands for one that is missed.
+        lambda _uuid, _pin, gpu: gpu.broken is not None and gpu.bus_id is None,
     )
     for is_same in rules:
         for uuid, pin in pins.items():
@@ -101,5 +103,5 @@ def _pin(key: str, fact: Fact) -> FactPin:
     spec = GPU_FACTS[key]
     if has_no_value(fact):
         return FactPin(value=fact)
-    tolerance = spec.tolerance if spec.comparison is Class.WITHIN else 0.0
+    tolerance = spec.tolerance if spec.comparison is Class.WITHIN else None
     return FactPin(value=fact, comparison=spec.comparison, tolerance=tolerance)

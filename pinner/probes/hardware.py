@@ -273,7 +273,7 @@ def _put(findings: Findings, key: str, pinned: FactPin, observed: Fact, evidence
     findings.expectations[key] = pinned.expectation
     findings.evidence[key] = evidence
     if pinned.comparison is Class.WITHIN:
-        findings.notes_by_key[key] = f"within {pinned.tolerance:g}{_unit(key)} would do"
+        findings.notes_by_key[key] = f"within {pinned.tolerance or 0:g}{_unit(key)} would do"
 
 
 def _unit(key: str) -> str:

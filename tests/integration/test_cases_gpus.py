@@ -176,6 +176,9 @@ def test_a_lost_gpu_is_named_and_the_others_are_read(box: Box) -> None:
     box.capture()
     assert box.check().code == 0
     box.nvml.machine([stub.gpu(0), stub.gpu(1, fail=stub.LOST), stub.gpu(2, power_limit_mw=300000)])
+    said = box.check()
+    assert [item["key"] for item in said.data["drift"]] == ["gpu.0000:43:00.0.power-limit-watts"]
+    assert list(unknowns(said)) == ["hardware.gpu.index-1"], "nothing tells its bus id"
     box.nvml.known_to_the_module(0, 1, 2)
     said = box.check()
     assert of_gpu(said, "0000:43:00.0") == {"power-limit-watts": (600.0, 300.0)}
@@ -393,6 +396,8 @@ def test_a_captured_machine_is_clean_and_stays_pinned(box: Box) -> None:
     box.nvml.machine([stub.gpu(number, **{f"link-{number + 1}": 10}) for number in range(8)])
     box.capture()
     text = box.manifest.with_suffix(".lock").read_text()
+    assert "\nmig = {value = false}\n" in text
+    assert '\npower-limit-watts = {value = 600.0, class = "within", tolerance = 1.0}\n' in text
     assert box.check().code == 0
     assert box.pinner("lock", box.manifest, "--check").code == 0
     box.nvml.machine([stub.gpu(number, **stub.AT_WORK, **{f"link-{number + 1}": 10}) for number in range(8)])
