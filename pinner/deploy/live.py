@@ -18,12 +18,12 @@ from pinner.deploy.running import Run, live_run, run_directory
 from pinner.deploy.tomlfile import data_digest
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import engine_for
-from pinner.host import procfs, runs
+from pinner.host import maps, procfs, runs
 from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
 from pinner.model.facts import Difference, Drift, Override, accept
 from pinner.model.lock import Lock
-from pinner.probes import PROBES, caches, environment
+from pinner.probes import PROBES, caches, environment, libraries
 from pinner.probes.base import LiveScene, Scene, Workspace
 
 # A helper such as nvidia-smi is gone by then.
@@ -49,7 +49,7 @@ def check_live(run: Run, scene: Scene, home: Home) -> Drift:
     look still finds it.
     """
     drift = _look(run, scene, home)
-    if any(item.aspect == environment.NAME for item in (*drift.differences, *drift.unknown)):
+    if any(item.aspect in (environment.NAME, libraries.NAME) for item in (*drift.differences, *drift.unknown)):
         time.sleep(SECOND_LOOK_S)
         drift = _look(run, scene, home)
     return drift
@@ -72,6 +72,8 @@ def _look(run: Run, scene: Scene, home: Home) -> Drift:
         env=_launched_environment(run, scene, scene.workspace, processes[0]),
         environ=_environ,
         account=_account(run),
+        maps=maps.mapped_files,
+        cwd=procfs.cwd,
     )
     parts = [checking.judged(probe, scene.lock, probe.observe_live(live)) for probe in PROBES.values()]
     digest = data_digest(msgspec.to_builtins(scene.lock))

@@ -115,7 +115,7 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
             (_wished(draft), [getattr(draft, field) for field in fields]) if draft else None,
             (_locked(lock.draft), [getattr(lock.draft, field) for field in fields]) if lock.draft else None,
         ),
-        "env": (environment.from_manifest(manifest), lock.env),
+        "env": (environment.from_manifest(manifest), msgspec.structs.replace(lock.env, files={})),
         "host": (
             host.from_manifest(manifest),
             {key: pin for key, pin in lock.host.items() if not pin.captured},
