@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -22,7 +23,7 @@ from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
 from pinner.model.facts import Difference, Drift, Override, accept
 from pinner.model.lock import Lock
-from pinner.probes import PROBES, environment, libraries
+from pinner.probes import PROBES, caches, environment, libraries
 from pinner.probes.base import LiveScene, Scene, Workspace
 
 # A helper such as nvidia-smi is gone by then.
@@ -68,7 +69,7 @@ def _look(run: Run, scene: Scene, home: Home) -> Drift:
         scene=scene,
         processes=processes,
         argv=argv_here(scene.lock, scene.workspace, scene.directory, home),
-        env=_launched_environment(scene, scene.workspace, processes[0]),
+        env=_launched_environment(run, scene, scene.workspace, processes[0]),
         environ=_environ,
         account=_account(run),
         maps=maps.mapped_files,
@@ -88,7 +89,9 @@ def _look(run: Run, scene: Scene, home: Home) -> Drift:
     return checking.joined(parts)
 
 
-def _launched_environment(scene: Scene, workspace: Workspace, main: procfs.ProcessInfo) -> dict[str, str]:
+def _launched_environment(
+    run: Run, scene: Scene, workspace: Workspace, main: procfs.ProcessInfo
+) -> dict[str, str]:
     """What the main process was given. Values that were passed through are read from it: they are kept nowhere."""
     seen = procfs.environ(main.pid)
     pin = scene.lock.env
@@ -96,7 +99,8 @@ def _launched_environment(scene: Scene, workspace: Workspace, main: procfs.Proce
     passed = {name: given[name] for name in (*pin.secret, *pin.site) if name in given}
     marker = {runs.RUN_MARKER: given[runs.RUN_MARKER]} if runs.RUN_MARKER in given else {}
     caller = dict.fromkeys((*pin.secret.values(), *pin.site.values()), "")
-    fixed = launch_environment(workspace, pin, caller, in_place=is_in_place(scene.lock))
+    placed = caches.variables(scene.lock, Path(run.caches.path)) if run.caches else {}
+    fixed = launch_environment(workspace, pin, caller, in_place=is_in_place(scene.lock), caches=placed)
     return {**fixed, **passed, **marker}
 
 

@@ -21,7 +21,7 @@ from pinner.model import manifest_rules
 from pinner.model.address import without_credentials
 from pinner.model.lock import Lock, ServePin, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes import arguments, environment, hardware
+from pinner.probes import arguments, environment, hardware, host
 
 
 def load_lock(deployment: Deployment) -> Lock:
@@ -118,6 +118,10 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
             (_locked(lock.draft), [getattr(lock.draft, field) for field in fields]) if lock.draft else None,
         ),
         "env": (environment.from_manifest(manifest), msgspec.structs.replace(lock.env, files={})),
+        "host": (
+            host.from_manifest(manifest),
+            {key: pin for key, pin in lock.host.items() if not pin.captured},
+        ),
         "serve": (ServePin(**msgspec.structs.asdict(manifest.serve)), lock.serve),
         "hardware": (hardware.from_manifest(manifest), hardware.without_capture(lock.hardware)),
     }

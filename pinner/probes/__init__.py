@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pinner.probes import arguments, draft, environment, hardware, libraries, python_env, source, target
+from pinner.probes import (
+    arguments,
+    caches,
+    draft,
+    environment,
+    hardware,
+    host,
+    libraries,
+    python_env,
+    source,
+    target,
+)
 from pinner.probes.base import Probe
 
 PROBES: dict[str, Probe] = {
@@ -14,4 +25,6 @@ PROBES: dict[str, Probe] = {
     environment.NAME: environment,
     libraries.NAME: libraries,
     hardware.NAME: hardware,
+    caches.NAME: caches,
+    host.NAME: host,
 }
