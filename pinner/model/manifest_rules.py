@@ -42,6 +42,7 @@ def problems(manifest: Manifest) -> list[tuple[str, str]]:
     """Everything wrong between the keys of a well-typed manifest, as (key path, sentence)."""
     return [
         *_source_problems(manifest.engine.source, bool(manifest.engine.patches)),
+        *_import_path_problems(manifest),
         *_args_problems(manifest.engine.args),
         *_python_problems(manifest.python, manifest.engine.source),
         *_weights_problems("model", manifest.model),
@@ -71,13 +72,20 @@ def _source_problems(source: Source, has_patches: bool) -> list[tuple[str, str]]
         found_problems.append((f"{key}.commit", f"{source.commit!r} is not a branch, tag or commit id"))
     if kind == "package" and source.subdirectory:
         found_problems.append((f"{key}.subdirectory", "does not go with `package`"))
-    if kind != "path" and source.import_path:
-        found_problems.append((f"{key}.import-path", f"does not go with `{kind}`"))
     if not is_inside(source.subdirectory):
         found_problems.append((f"{key}.subdirectory", f"{source.subdirectory!r} leaves the repository"))
     if has_patches and kind != "git":
         found_problems.append(("engine.patches", f"need a `git` source; nothing is ever written to a `{kind}`"))
     return found_problems
+
+
+def _import_path_problems(manifest: Manifest) -> list[tuple[str, str]]:
+    source, key = manifest.engine.source, "engine.source.import-path"
+    if source.import_path and source.path is None:
+        return [(key, "goes with `path`: it names a directory of a checkout in place")]
+    if source.import_path and manifest.python.path is None:
+        return [(key, "goes with `python.path`: what pinner builds imports the engine anyway")]
+    return []
 
 
 def _args_problems(args: dict[str, Any]) -> list[tuple[str, str]]:
@@ -123,10 +131,6 @@ def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
             )
         return found_problems
     found_problems = []
-    if source.import_path:
-        found_problems.append(
-            ("engine.source.import-path", "goes with `python.path`: what pinner builds imports the engine anyway")
-        )
     if python.version is None:
         found_problems.append(("python.version", 'is missing; write for example version = "3.11"'))
     if python.exclude_newer is not None and not _is_date(python.exclude_newer):
