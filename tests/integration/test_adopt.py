@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 import tomllib
 from collections.abc import Iterator
@@ -230,6 +231,33 @@ def test_an_installed_engine_with_secrets_and_odd_arguments(pinner: Pinner, stub
         assert words_of in missed, missed
 
 
+def test_an_editable_install_from_a_subdirectory(pinner: Pinner, stub: Path, tmp_path: Path, bare: Path) -> None:
+    env = tmp_path / "own"
+    shutil.copytree(bare, env, symlinks=True)
+    repository = tmp_path / "repository"
+    (repository / "python").mkdir(parents=True)
+    shutil.copytree(stub / "engine/pocket", repository / "python/pocket")
+    tiny.git(repository, "init", "--quiet")
+    commit = tiny.commit(repository, {"pyproject.toml": tiny.PYPROJECT}, "Start")
+    (env / SITE / "__editable__.pocket.pth").write_text(f"{repository / 'python'}\n")
+    words = ("-m", "pocket.launch_server", "--model-path", "model", "--host", "127.0.0.1")
+    with by_hand(env / "bin/python", stub, *words) as server:
+        said = pinner.json("adopt", server.pid, "--directory", stub / "out")
+        clean(said)
+    assert manifest(stub / "out")["engine"]["source"] == {
+        "path": str(repository),
+        "commit": commit,
+        "subdirectory": "python",
+    }
+    assert said.data["patch"] is None
+    up = pinner.json("up", stub / "out/model.toml")
+    clean(up)
+    (repository / "python/pocket/launch_server.py").write_text("")
+    assert differences(pinner.json("check", stub / "out/model.toml")).keys() == {
+        "source.python/pocket/launch_server.py"
+    }
+
+
 def test_a_server_that_pinner_brought_up(pinner: Pinner, tmp_path: Path) -> None:
     original = tiny.deployment(tmp_path / "deployment")
     up = pinner.json("up", original)
@@ -372,3 +400,69 @@ def test_a_drifting_original_is_told(
     assert manifest(stub / "out")["engine"]["source"]["import-path"] is True
     (stub / "other/pocket/new.py").write_text("")
     assert differences(pinner.json("check", stub / "out/model.toml")).keys() == {"source.pocket/new.py"}
+
+
+def test_several_servers_below_one_process(pinner: Pinner, stub: Path, venv: Path) -> None:
+    words = ("-m", "pocket.launch_server", "--model-path", "model", "--host", "127.0.0.1")
+    with by_hand(venv / "bin/python", stub, *words) as one:
+        said = pinner.json("adopt", os.getpid(), "--directory", stub / "out")
+        clean(said)
+        assert said.data["pid"] == one.pid
+        with by_hand(venv / "bin/python", stub, *words) as other:
+            said = pinner("adopt", os.getpid(), "--directory", stub / "out")
+    assert said.code == 2
+    assert f"several servers run below pid {os.getpid()}: " in said.err
+    assert str(one.pid) in said.err
+    assert str(other.pid) in said.err
+
+
+def test_a_worker_without_its_main_process(pinner: Pinner, tmp_path: Path) -> None:
+    code = "import setproctitle as s, time; s.setproctitle('sglang::scheduler'); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        said = pinner("adopt", process.pid, "--directory", tmp_path)
+        process.kill()
+    assert said.code == 3
+    assert "is a worker whose main process has ended" in said.err
+
+
+def test_arguments_in_a_file_are_not_adopted(pinner: Pinner, stub: Path, venv: Path) -> None:
+    words = ("-m", "pocket.launch_server", "--model-path", "model", "--host", "127.0.0.1", "--config", "c.yaml")
+    with by_hand(venv / "bin/python", stub, *words) as server:
+        said = pinner("adopt", server.pid, "--directory", stub / "out")
+    assert said.code == 3
+    assert "takes arguments from a file (--config)" in said.err
+
+
+AS_NOBODY = """
+import encodings.idna, os, socket, sys
+from pathlib import Path
+from pinner.deploy.find_server import find_server
+from pinner.errors import PinnerError
+from pinner.host import hub, process, uv
+from pinner.host.home import Home
+from pinner.probes import PROBES
+os.setgid(65534)
+os.setuid(65534)
+for what in sys.argv[1:]:
+    try:
+        find_server(what, Path("/"), Home(Path("/nonexistent")))
+    except PinnerError as error:
+        print(type(error).__name__, error.message, error.hint)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_server_of_another_user(stub: Path, venv: Path) -> None:
+    words = ("-m", "pocket.launch_server", "--model-path", "model", "--host", "127.0.0.1")
+    with by_hand(venv / "bin/python", stub, *words) as server:
+        argv = [sys.executable, "-c", AS_NOBODY, str(server.pid), server.url]
+        said = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    first, second = said.stdout.splitlines()
+    assert first.startswith(
+        f"UnknownFact the environment of pid {server.pid} cannot be read: it belongs to root (uid 0)"
+    )
+    assert first.endswith("run pinner as that user")
+    assert second.startswith(f"UnknownFact who listens on port {server.port} cannot be read")
