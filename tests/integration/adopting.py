@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import time
@@ -100,15 +99,6 @@ def generate(url: str, prompt: str = "The server", tokens: int = 24) -> dict[str
     return {"text": found["text"], "output_ids": found.get("output_ids")}
 
 
-def secret_in(text: str, *secrets: str) -> bool:
-    return any(secret in text for secret in secrets)
-
-
 def written(directory: Path) -> list[str]:
     """The files that lie in a directory."""
     return sorted(entry.name for entry in directory.iterdir() if entry.is_file())
-
-
-def environ_of(pid: int) -> dict[str, str]:
-    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return dict(os.fsdecode(entry).split("=", 1) for entry in entries if entry)
