@@ -1,6 +1,6 @@
 """The command line: parse, call one verb, hand the result to render.
 
-Typer declarations only. Verbs are imported where they are called, so that `--version` and `--help` stay instant.
+Typer declarations only; the bodies of the commands are in pinner/verbs/.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from pinner import __version__
-from pinner.errors import ExitCode, UsageError
+from pinner.errors import ExitCode
 
 app = typer.Typer(
     name="pinner",
@@ -108,16 +108,7 @@ def init(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Write a commented manifest to start from."""
-
-    def body(out: Any) -> ExitCode:
-        from pinner.deploy.init import init as write
-
-        path = write(name, directory)
-        out.line(f"wrote {path}")
-        out.envelope(ExitCode.OK, {"manifest": str(path)})
-        return ExitCode.OK
-
-    _verb("init", output, body)
+    _verb("init", output, lambda out: _pins().init(out, name, directory))
 
 
 @app.command()
@@ -131,26 +122,10 @@ def lock(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Resolve everything and write NAME.lock and pylock.NAME.toml."""
-
-    def body(out: Any) -> ExitCode:
-        from pinner import render
-        from pinner.deploy import resolve
-        from pinner.deploy.load import find_manifest, load_manifest
-        from pinner.host.home import home
-
-        deployment = load_manifest(find_manifest(manifest))
-        if check:
-            reason = resolve.is_current(deployment)
-            code = ExitCode.OK if reason is None else ExitCode.DIFFERENT
-            out.line(reason or f"{deployment.lock_path} is current")
-            out.envelope(code, {"current": reason is None, "reason": reason}, status="" if not reason else "stale")
-            return code
-        outcome = resolve.lock(deployment, home(), upgrade=upgrade == "*" or upgrade or False, say=out.say)
-        render.lock_text(out, outcome)
-        out.envelope(ExitCode.OK, render.lock_data(outcome))
-        return ExitCode.OK
-
-    _verb("lock", output, body)
+    if check:
+        _verb("lock", output, lambda out: _pins().lock_check(out, manifest))
+    wanted = upgrade == "*" or upgrade or False
+    _verb("lock", output, lambda out: _pins().lock(out, manifest, upgrade=wanted))
 
 
 @app.command()
@@ -160,31 +135,7 @@ def materialize(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Build the workspace that the lock describes, or verify the one that is there. 1 if that has drifted."""
-
-    def body(out: Any) -> ExitCode:
-        from pinner import render
-        from pinner.deploy import materialize as building
-        from pinner.deploy.check import exit_code
-        from pinner.deploy.load import find_manifest, load_manifest
-        from pinner.deploy.locks import load_lock
-        from pinner.host.home import home
-        from pinner.model.facts import Drift
-
-        deployment = load_manifest(find_manifest(manifest))
-        lock_ = load_lock(deployment)
-        result = building.materialize(deployment, lock_, home(), rebuild=rebuild, say=out.say)
-        built = result.drift is not None
-        drift = Drift() if built else building.verified(deployment, lock_, home())
-        if not drift.is_clean:
-            render.drift_text(out, drift, deep=False)
-        else:
-            out.line(f"{'built' if built else 'already there:'} {result.workspace.root}")
-        code = exit_code(drift)
-        data = {"workspace": str(result.workspace.root), "built": built, **render.drift_data(drift)}
-        out.envelope(code, data, status="unknown" if code is ExitCode.FAILED else "")
-        return code
-
-    _verb("materialize", output, body)
+    _verb("materialize", output, lambda out: _pins().materialize(out, manifest, rebuild=rebuild))
 
 
 @app.command()
@@ -196,26 +147,7 @@ def check(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Say what differs from the lock: all of it, without side effects. 0 clean, 1 drift, 3 could not be told."""
-
-    def body(out: Any) -> ExitCode:
-        from pinner import render
-        from pinner.command import overrides, tell_unmatched
-        from pinner.deploy.check import exit_code
-        from pinner.deploy.live import check_all
-        from pinner.deploy.load import find_manifest, load_manifest
-        from pinner.deploy.locks import load_lock
-        from pinner.host.home import home
-
-        deployment = load_manifest(find_manifest(manifest))
-        lock_ = load_lock(deployment)
-        drift = check_all(deployment, lock_, home(), deep=deep, overrides=overrides(accept, reason))
-        code = exit_code(drift)
-        render.drift_text(out, drift, deep=deep)
-        tell_unmatched(out, drift, accept, reason)
-        out.envelope(code, render.drift_data(drift), status="unknown" if code is ExitCode.FAILED else "")
-        return code
-
-    _verb("check", output, body)
+    _verb("check", output, lambda out: _pins().check(out, manifest, deep=deep, accepted=(accept, reason)))
 
 
 @app.command()
@@ -228,26 +160,9 @@ def up(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Materialize, check, launch, wait until it generates, and check the live processes."""
-
-    def body(out: Any) -> ExitCode:
-        from pinner import render
-        from pinner.command import overrides, tell_unmatched
-        from pinner.deploy.check import exit_code
-        from pinner.deploy.launch import UpOptions
-        from pinner.deploy.launch import up as bring_up
-        from pinner.deploy.load import find_manifest, load_manifest
-        from pinner.host.home import home
-
-        deployment = load_manifest(find_manifest(manifest))
-        options = UpOptions(locked=locked, deep=deep, overrides=overrides(accept, reason))
-        outcome = bring_up(deployment, home(), options, say=out.say)
-        code = exit_code(outcome.drift)
-        render.up_text(out, outcome)
-        tell_unmatched(out, outcome.drift, accept, reason)
-        out.envelope(code, render.up_data(outcome), status="unknown" if code is ExitCode.FAILED else "")
-        return code
-
-    _verb("up", output, body)
+    _verb(
+        "up", output, lambda out: _serving().up(out, manifest, locked=locked, deep=deep, accepted=(accept, reason))
+    )
 
 
 @app.command()
@@ -259,26 +174,7 @@ def status(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Show what runs, and whether it really generates. 3 if a run does not serve."""
-
-    def body(out: Any) -> ExitCode:
-        from pinner import render
-        from pinner.deploy import running
-        from pinner.host.home import home
-
-        state = home()
-        if which is None:
-            shown = running.all_status(state, ended=all_)
-            fine = all(item.is_serving or item.was_stopped for item in shown)
-        else:
-            run = running.find_run(which, state)
-            shown = [running.status(run, state)] if run else []
-            fine = bool(shown) and shown[0].is_serving
-        render.status_text(out, shown)
-        code = ExitCode.OK if fine else ExitCode.FAILED
-        out.envelope(code, render.status_data(shown))
-        return code
-
-    _verb("status", output, body)
+    _verb("status", output, lambda out: _serving().status(out, which, ended=all_))
 
 
 @app.command()
@@ -289,26 +185,7 @@ def logs(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Show the engine's log."""
-
-    def body(out: Any) -> ExitCode:
-        from pinner.deploy import running
-        from pinner.host.home import home
-
-        state = home()
-        run = running.find_run(which, state)
-        if run is None:
-            raise UsageError(f"{which} has not run here")
-        directory = running.run_directory(state, run.run)
-        if follow and not out.as_json:
-            all(out.piece(piece) for piece in running.follow(run, state, lines=lines))
-            return ExitCode.OK
-        tail = running.log_tail(directory, lines)
-        if not out.as_json:
-            out.piece("".join(f"{line}\n" for line in tail))
-        out.envelope(ExitCode.OK, {"run": run.run, "path": str(directory / running.SERVER_LOG), "lines": tail})
-        return ExitCode.OK
-
-    _verb("logs", output, body)
+    _verb("logs", output, lambda out: _serving().logs(out, which, follow=follow, lines=lines))
 
 
 @app.command()
@@ -320,17 +197,17 @@ def down(
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Stop a run and everything that it started. A second `down` is fine."""
+    _verb("down", output, lambda out: _serving().down(out, which, force=force))
 
-    def body(out: Any) -> ExitCode:
-        from pinner import render
-        from pinner.deploy import running
-        from pinner.host.home import home
 
-        state = home()
-        stopped = running.down_all(which, state, force=force)
-        render.stopped_text(out, stopped)
-        code = ExitCode.FAILED if stopped.survivors else ExitCode.OK
-        out.envelope(code, render.stopped_data(stopped))
-        return code
+def _pins() -> Any:
+    """The bodies are imported when they are called, so that `--help` stays instant."""
+    from pinner.verbs import pins
 
-    _verb("down", output, body)
+    return pins
+
+
+def _serving() -> Any:
+    from pinner.verbs import serving
+
+    return serving

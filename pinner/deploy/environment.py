@@ -11,6 +11,7 @@ from pathlib import Path
 from pinner.errors import OperationFailed
 from pinner.model.lock import DRAFT_PLACEHOLDER, MODEL_PLACEHOLDER, EnvironmentPin, Lock
 from pinner.probes.base import Workspace
+from pinner.probes.target import weights_directory
 
 # Variables of the caller that people expect to reach the engine, and that never do.
 NEVER_PASSED = ("PYTHONPATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONSTARTUP")
@@ -82,7 +83,7 @@ def working_directory() -> Path:
 
 def argv_here(lock: Lock, workspace: Workspace, directory: Path) -> tuple[str, ...]:
     """The interpreter and the locked argument list with the paths of this machine."""
-    places = {MODEL_PLACEHOLDER: str((directory / lock.model.path).resolve())}
+    places = {MODEL_PLACEHOLDER: str(weights_directory(directory, lock.model).resolve())}
     if lock.draft is not None:
-        places[DRAFT_PLACEHOLDER] = str((directory / lock.draft.path).resolve())
+        places[DRAFT_PLACEHOLDER] = str(weights_directory(directory, lock.draft).resolve())
     return (str(workspace.python), *(places.get(argument, argument) for argument in lock.engine.argv))

@@ -19,6 +19,7 @@ from pinner.deploy.tomlfile import convert, data_digest, read_toml, refuse_versi
 from pinner.engines import ENGINES
 from pinner.errors import ManifestError, UsageError
 from pinner.model import manifest as manifest_format
+from pinner.model.hardware import Hardware
 from pinner.model.manifest import (
     Draft,
     Engine,
@@ -28,8 +29,8 @@ from pinner.model.manifest import (
     Python,
     Serve,
     Source,
-    problems,
 )
+from pinner.model.manifest_rules import problems
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "": Manifest,
@@ -39,6 +40,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "model": Model,
     "draft": Draft,
     "serve": Serve,
+    "hardware": Hardware,
 }
 
 

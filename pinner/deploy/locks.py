@@ -19,7 +19,8 @@ from pinner.host.project import project_digest
 from pinner.model import lock as lock_format
 from pinner.model import manifest as manifest_format
 from pinner.model.address import without_credentials
-from pinner.model.lock import Lock, ServePin
+from pinner.model.lock import Lock, ServePin, WeightsPin
+from pinner.model.manifest import WeightsSection
 from pinner.probes import arguments, environment
 
 
@@ -100,7 +101,7 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
     engine, python, source = manifest.engine, manifest.python, manifest.engine.source
     kind = "git" if source.git is not None else "path" if source.path is not None else "package"
     draft = manifest.draft
-    fields = ("path", "algorithm", "num_steps", "eagle_topk", "num_draft_tokens")
+    fields = ("algorithm", "num_steps", "eagle_topk", "num_draft_tokens")
     pairs: dict[str, tuple[Any, Any]] = {
         "engine.kind": (engine.kind, lock.engine.kind),
         "engine.argv": (arguments.from_manifest(manifest), lock.engine.argv),
@@ -119,15 +120,25 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
         "python.indexes": (tuple(map(without_credentials, python.indexes)), lock.python.indexes),
         "python.find-links": (tuple(map(without_credentials, python.find_links)), lock.python.find_links),
         "python.projects": (python.projects, tuple(project.path for project in lock.python.projects)),
-        "model.path": (manifest.model.path, lock.model.path),
+        "model": (_wished(manifest.model), _locked(lock.model)),
         "draft": (
-            [getattr(draft, field) for field in fields] if draft else None,
-            [getattr(lock.draft, field) for field in fields] if lock.draft else None,
+            (_wished(draft), [getattr(draft, field) for field in fields]) if draft else None,
+            (_locked(lock.draft), [getattr(lock.draft, field) for field in fields]) if lock.draft else None,
         ),
         "env": (environment.from_manifest(manifest), lock.env),
         "serve": (ServePin(**msgspec.structs.asdict(manifest.serve)), lock.serve),
     }
     return next((key for key, (wished, locked) in pairs.items() if wished != locked), None)
+
+
+def _wished(weights: WeightsSection) -> list[Any]:
+    """What a manifest says of where weights come from; `main` is the Hub's default."""
+    wish = (weights.revision or "main") if weights.repo is not None else None
+    return [weights.path, weights.repo, wish, weights.include, weights.exclude]
+
+
+def _locked(weights: WeightsPin) -> list[Any]:
+    return [weights.path, weights.repo, weights.wish, weights.include, weights.exclude]
 
 
 def _refuse_newer(path: Path, lock: Lock) -> None:

@@ -16,7 +16,6 @@ from packaging.utils import canonicalize_name
 from pinner.deploy.load import Deployment
 from pinner.deploy.lockfile import changes, render_lock
 from pinner.deploy.locks import load_lock, read_lock, stale_reason
-from pinner.deploy.tomlfile import bytes_digest
 from pinner.deploy.resolve_python import resolve_python
 from pinner.errors import LockError, ManifestError, OperationFailed, UsageError
 from pinner.host.digest import DigestMemory

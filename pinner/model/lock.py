@@ -7,7 +7,9 @@ pinner/deploy/resolve.py makes it. The distributions of a resolved environment s
 
 from __future__ import annotations
 
-import msgspec
+from pinner.model.expectations import FactPin
+from pinner.model.hardware import HardwarePin
+from pinner.model.sections import Part
 
 FORMAT = 1
 # The oldest pinner that reads this format; an older one names it in its refusal.
@@ -16,12 +18,6 @@ READS_FORMAT = "0.1.0"
 # Placeholders in a locked argument list; `up` puts the paths of this machine in their place.
 MODEL_PLACEHOLDER = "{model}"
 DRAFT_PLACEHOLDER = "{draft}"
-
-
-class Part(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab", kw_only=True
-):
-    """Base of every table of the lock."""
 
 
 class FilePin(Part, frozen=True, kw_only=True):
@@ -127,9 +123,18 @@ class PythonPin(Part, frozen=True, kw_only=True):
 
 
 class WeightsPin(Part, frozen=True, kw_only=True):
-    """A model or draft directory with every file."""
+    """A model or draft with every file: a directory `path`, or a repository `repo` on the Hub.
 
-    path: str
+    Of a repository `wish` is the revision that the manifest asked for and `revision` the full commit id that it
+    was; `include` and `exclude` chose among its files.
+    """
+
+    path: str | None = None
+    repo: str | None = None
+    wish: str | None = None
+    revision: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     files: tuple[FilePin, ...]
 
 
@@ -161,7 +166,10 @@ class ServePin(Part, frozen=True, kw_only=True):
 
 
 class Lock(Part, frozen=True, kw_only=True):
-    """A whole lock. `manifest` is the digest of the manifest's data, comments and order left out."""
+    """A whole lock. `manifest` is the digest of the manifest's data, comments and order left out.
+
+    `hardware` and `host` are what is demanded of the machine, from the manifest or by `lock --capture`.
+    """
 
     version: int
     requires_pinner: str
@@ -172,3 +180,5 @@ class Lock(Part, frozen=True, kw_only=True):
     draft: DraftPin | None = None
     env: EnvironmentPin = EnvironmentPin()
     serve: ServePin
+    hardware: HardwarePin | None = None
+    host: dict[str, FactPin] = {}

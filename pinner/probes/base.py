@@ -42,7 +42,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What `pin` starts from: the manifest, where its relative paths start, the previous lock.
 
-    `say` takes progress, `warn` what the user should know of the pins.
+    `capture` asks for pins of the machine as it is now. `say` takes progress, `warn` what the user should know of
+    the pins.
     """
 
     manifest: Manifest
@@ -51,6 +52,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     memory: DigestMemory
     previous: Lock | None = None
     upgrade: bool = False
+    capture: bool = False
     say: Callable[[str], None] = lambda _line: None
     warn: Callable[[str], None] = lambda _line: None
 

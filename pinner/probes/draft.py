@@ -35,9 +35,9 @@ def pin(wish: Wish) -> DraftPin | None:
     unknown = algorithm_problem(draft.algorithm)
     if unknown:
         raise ManifestError(f"draft.algorithm: {unknown}")
-    root = directory(wish, draft.path)
+    root = directory(wish, draft)
     files = pin_files(root, wish.memory, key="draft.path")
-    wrong = _mismatch(draft.algorithm, root, directory(wish, wish.manifest.model.path))
+    wrong = _mismatch(draft.algorithm, root, directory(wish, wish.manifest.model))
     if wrong:
         raise ManifestError(f"draft.algorithm: {wrong[0]}")
     return DraftPin(
@@ -58,7 +58,7 @@ def problems(scene: Scene) -> list[str]:
     pinned = scene.lock.draft
     if pinned is None or _is_changed(scene, pinned) or _is_changed(scene, scene.lock.model):
         return []
-    return _mismatch(pinned.algorithm, directory(scene, pinned.path), directory(scene, scene.lock.model.path))
+    return _mismatch(pinned.algorithm, directory(scene, pinned), directory(scene, scene.lock.model))
 
 
 def observe(scene: Scene) -> Observation | None:
@@ -69,11 +69,11 @@ def observe(scene: Scene) -> Observation | None:
     pinned = scene.lock.draft
     if pinned is None:
         return None
-    root = directory(scene, pinned.path)
+    root = directory(scene, pinned)
     seen = observe_files(NAME, pinned, root, scene.memory, deep=scene.deep)
     if not root.is_dir():
         return seen
-    wrong = _mismatch(pinned.algorithm, root, directory(scene, scene.lock.model.path))
+    wrong = _mismatch(pinned.algorithm, root, directory(scene, scene.lock.model))
     if not wrong:
         return seen
     told = tuple(f"draft and target do not fit: {sentence}" for sentence in wrong)
@@ -96,7 +96,7 @@ def capture(scene: Scene) -> DraftPin | None:
     pinned = scene.lock.draft
     if pinned is None:
         return None
-    files = pin_files(directory(scene, pinned.path), scene.memory, key="draft.path")
+    files = pin_files(directory(scene, pinned), scene.memory, key="draft.path")
     return msgspec.structs.replace(pinned, files=files)
 
 
@@ -110,7 +110,7 @@ def _is_changed(scene: Scene, pin: WeightsPin) -> bool:
     """Whether a directory's config.json is not the pinned one, by its bytes."""
     pinned = next((file.sha256 for file in pin.files if file.path == _CONFIG), None)
     try:
-        data = (directory(scene, pin.path) / _CONFIG).read_bytes()
+        data = (directory(scene, pin) / _CONFIG).read_bytes()
     except FileNotFoundError:
         return pinned is not None
     except OSError:

@@ -130,7 +130,7 @@ def test_a_home_that_is_no_place_is_2_and_hides_no_other_error(
     monkeypatch.setenv("PINNER_HOME", home)
     code, _, err = run(capsys, "status")
     assert (code, "absolute" in err) == (2, True)
-    monkeypatch.setattr("pinner.deploy.load.find_manifest", full)
+    monkeypatch.setattr("pinner.verbs.pins.find_manifest", full)
     code, _, err = run(capsys, "check", "x.toml")
     assert (code, "no space left" in err) == (3, True)
 

@@ -14,6 +14,7 @@ ROOT = Path(pinner.__file__).parent
 LAYERS = [
     ("pinner.__main__",),
     ("pinner.cli",),
+    ("pinner.verbs",),
     ("pinner.command",),
     ("pinner.render", "pinner.bug", "pinner.deploy", "pinner.measure", "pinner.explain", "pinner.cluster"),
     ("pinner.terminal",),

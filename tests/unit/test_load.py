@@ -68,7 +68,7 @@ def test_the_digest_ignores_comments_and_order(tmp_path: Path) -> None:
         (("tp-size = 2", "tp_size = 2"), ["engine.args.tp_size", "`tp-size`"]),
         (("tp-size = 2", '"--tp-size" = 2'), ["engine.args.--tp-size", "`tp-size`"]),
         (("tp-size = 2", 'api-key = "sk-1"'), ["engine.args.api-key", "secret"]),
-        (("tp-size = 2", 'revision = "main"'), ["engine.args.revision", "model.path"]),
+        (("tp-size = 2", 'revision = "main"'), ["engine.args.revision", "model.revision"]),
         (("[model]", 'exclude-newer = "3 days"\n[model]'), ["python.exclude-newer", "3 days"]),
         (("[model]", 'exclude-newer = "yesterday"\n[model]'), ["python.exclude-newer"]),
         (("[env]", "[serve]\nstart-timeout-s = inf\n[env]"), ["serve.start-timeout-s", "finite"]),
