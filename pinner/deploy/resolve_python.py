@@ -120,9 +120,6 @@ def _resolve(
     with tempfile.TemporaryDirectory(prefix="pinner-lock-") as name:
         work = Path(name)
         inputs = _requirement_files(wish, code, work)
-        output = work / "pylock.toml"
-        if old_pylock is not None:
-            output.write_text(render_pylock(_with_addresses(old_pylock)))
         if python.extras and not inputs.has_engine and wish.manifest.engine.source.package is None:
             raise ManifestError(f"{deployment.path}: python.extras: the engine's source has no pyproject.toml")
         options = ResolveOptions(
@@ -133,13 +130,27 @@ def _resolve(
             exclude_newer=python.exclude_newer,
             upgrade=upgrade if isinstance(upgrade, bool) else (() if upgrade == "engine" else (upgrade,)),
         )
-        try:
-            uv.resolve(inputs.files, python=version, output=output, options=options)
-        except CommandFailed as error:
-            raise _resolution_error(deployment, error) from None
-        data = tomllib.loads(output.read_text())
-    site = tuple(_not_kept(deployment, wish.home))
-    return pylock_format.normalized(data, python=version, site=site, previous=old_pylock)
+        site = tuple(_not_kept(deployment, wish.home))
+
+        def ask(options: ResolveOptions, known: dict[str, Any] | None) -> dict[str, Any]:
+            output = work / "pylock.toml"
+            output.unlink(missing_ok=True)
+            if known is not None:
+                output.write_text(render_pylock(_with_addresses(known)))
+            try:
+                uv.resolve(inputs.files, python=version, output=output, options=options)
+            except CommandFailed as error:
+                raise _resolution_error(deployment, error) from None
+            return pylock_format.normalized(
+                tomllib.loads(output.read_text()), python=version, site=site, previous=known
+            )
+
+        data = ask(options, old_pylock)
+        if pylock_format.asks_for_python(data):
+            # uv has resolved for newer Pythons too. From what is left of that the markers come out as they will
+            # every time that this is locked again.
+            data = ask(msgspec.structs.replace(options, upgrade=False), data)
+    return data
 
 
 def _resolution_error(deployment: Deployment, error: CommandFailed) -> PinnerError:

@@ -100,8 +100,8 @@ class PythonPin(Part, frozen=True, kw_only=True):
     `version` is the minor version, `patch-level` what was used when locking (recorded, not demanded).
     Resolved: `pylock` is the digest of pylock.NAME.toml, `exclude-newer`, `indexes` and `find-links` as in the
     manifest, without credentials, and `projects` are installed besides. In place: `path`, `distributions`, and
-    `loose`, the files that belong to no distribution: below site-packages, in a virtual environment's `bin`, and its
-    pyvenv.cfg. `interpreter` is the digest of the interpreter's binary, libpython and standard library,
+    `loose`, the files that belong to no distribution: below site-packages, in a virtual environment's `bin`, and
+    its pyvenv.cfg. `interpreter` is the digest of the interpreter's binary, libpython and standard library,
     `site-packages` are the directories that it installs to, and `linked` has the digest of each tree or file that
     .pth files, editable finders or symlinks to directories add to the import path; paths are relative to the
     manifest, or absolute.
