@@ -8,14 +8,17 @@ from __future__ import annotations
 from pinner import render
 from pinner.command import overrides, tell_unmatched
 from pinner.deploy import running
-from pinner.errors import ExitCode, UsageError
+from pinner.errors import ExitCode, OperationFailed, UsageError
 from pinner.host.home import home
 from pinner.terminal import Output
 from pinner.verbs.pins import Accepted
 
 
-def up(out: Output, manifest: str, *, locked: bool, deep: bool, accepted: Accepted) -> ExitCode:
-    """Materialize, check, launch, wait until it generates, check the live processes."""
+def up(out: Output, manifest: str, *, locked: bool, deep: bool, foreground: bool, accepted: Accepted) -> ExitCode:
+    """Materialize, check, launch, wait until it generates, check the live processes.
+
+    `foreground`: then stay until the server ends.
+    """
     from pinner.deploy.check import exit_code
     from pinner.deploy.launch import UpOptions
     from pinner.deploy.launch import up as bring_up
@@ -28,7 +31,22 @@ def up(out: Output, manifest: str, *, locked: bool, deep: bool, accepted: Accept
     render.up_text(out, outcome)
     tell_unmatched(out, outcome.drift, *accepted)
     out.envelope(code, render.up_data(outcome), status="unknown" if code is ExitCode.FAILED else "")
+    if foreground and outcome.run is not None:
+        return _stay(out, outcome.run)
     return code
+
+
+def _stay(out: Output, run: running.Run) -> ExitCode:
+    from pinner.deploy.attend import attend
+
+    # After an envelope nothing else belongs on standard output; the log is a file as ever.
+    ended = attend(run, home(), show=out.piece if not out.as_json else lambda _piece: None)
+    if ended.was_stopped:
+        out.say(f"stopped {run.run}")
+        return ExitCode.OK
+    # Told and not raised: the envelope, if there is one, has been written.
+    out.error(OperationFailed(f"{run.run}: {ended.detail}", hint=f"`pinner logs {run.run}` has its last lines"))
+    return ExitCode.FAILED
 
 
 def status(out: Output, which: str | None, *, ended: bool) -> ExitCode:
