@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,17 @@ def generate(url: str, text: str, tokens: int) -> dict[str, Any]:
 
 
 def ours(box: Box) -> dict[int, tuple[str, ...]]:
-    """Processes that run from the test's own PINNER_HOME, by PID."""
-    return {one.pid: one.argv for one in procfs.processes() if any(str(box.home) in word for word in one.argv)}
+    """Processes with the test's own PINNER_HOME in their arguments or environment, by PID."""
+
+    def belongs(one: procfs.ProcessInfo) -> bool:
+        environment = procfs.environ(one.pid)
+        values = environment.values() if isinstance(environment, dict) else ()
+        return any(str(box.home) in word for word in (*one.argv, *values)) and one.pid != os.getpid()
+
+    return {one.pid: one.argv for one in procfs.processes() if belongs(one)}
 
 
-def shared_memory(pids: Iterator[int] | list[int]) -> set[str]:
+def shared_memory(pids: Iterable[int]) -> set[str]:
     """Files of /dev/shm that these processes have mapped or open."""
     found = set()
     for pid in pids:
@@ -97,8 +104,8 @@ def test_from_nothing_to_tokens_and_back(box: Box) -> None:
     assert box("status", box.manifest).code == 0
 
     everyone = ours(box)
-    memory = shared_memory(list(everyone))
-    assert len(everyone) >= 4
+    memory = shared_memory(everyone)
+    assert len(everyone) == 5, "the supervisor and the four"
     assert box("down", box.manifest).code == 0
     assert ours(box) == {}
     left = {path for path in memory if Path(path).exists()}
@@ -118,7 +125,7 @@ def test_one_byte_of_an_installed_file(box: Box) -> None:
         said = box.json("up", box.manifest)
         assert said.code == 1, said.out
         ((key, found),) = differences(said).items()
-        assert key == "python.sglang/srt/managers/scheduler.py"
+        assert key == "python.lib/python3.11/site-packages/sglang/srt/managers/scheduler.py"
         assert found["pinned"] != found["observed"]
         assert "sglang 0.5.23: edited after installation" in found["note"]
         text = box("check", box.manifest)
