@@ -15,10 +15,10 @@ from pinner.host import process
 from pinner.host.home import Home
 
 
-def attend(run: Run, home: Home, *, show: Callable[[str], object]) -> Status:
-    """Show the log of a run from its beginning until it ends, and return how it ended.
+def attend(run: Run, home: Home, *, tell: Callable[[], object], show: Callable[[str], object]) -> Status:
+    """Tell that a run is up, show its log from the beginning until it ends, and return how it ended.
 
-    SIGTERM and Ctrl-C stop the run, a second one without waiting for its requests.
+    SIGTERM and Ctrl-C stop the run, from the moment of this call on; a second one does not wait for its requests.
     """
 
     def sleep(seconds: float) -> None:
@@ -26,6 +26,7 @@ def attend(run: Run, home: Home, *, show: Callable[[str], object]) -> Status:
         process.collect_orphans()
 
     try:
+        tell()
         for piece in follow(run, home, lines=None, sleep=sleep):
             show(piece)
     except KeyboardInterrupt:

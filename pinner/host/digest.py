@@ -4,7 +4,7 @@ Reading and hashing are in host/hashing.py, what is remembered in host/memory.py
 single files in host/file_digests.py.
 """
 
-from pinner.host.file_digests import FileDigest, file_digests
+from pinner.host.file_digests import FileDigest, file_digests, recall_digest
 from pinner.host.hashing import Progress
 from pinner.host.memory import DigestMemory
 from pinner.host.snapshot import Snapshot, take_snapshot, tree_digest
@@ -17,6 +17,7 @@ __all__ = [
     "Scope",
     "Snapshot",
     "file_digests",
+    "recall_digest",
     "take_snapshot",
     "tree_digest",
 ]

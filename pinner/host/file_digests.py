@@ -44,10 +44,8 @@ def file_digests(
         except OSError as error:
             results[index] = Unknown(reason_of(error))
             continue
-        remembered = None if deep else memory.recall(_KIND, _key(seen))
-        if remembered is not None and remembered.startswith(pack([seen])):
-            results[index] = FileDigest(seen[3], f"sha256:{remembered[-32:].hex()}", False)
-        else:
+        results[index] = None if deep else _remembered(seen, memory)
+        if results[index] is None:
             todo.append((index, real, seen[3]))
     hashed = hash_files([path for _, path, _ in todo], [size for _, _, size in todo], "sha256", progress)
     found: dict[bytes, bytes] = {}
@@ -60,6 +58,22 @@ def file_digests(
                 found[_key(result.identity)] = pack([result.identity]) + result.digest
     memory.remember(_KIND, found)
     return [result for result in results if result is not None]
+
+
+def recall_digest(path: Path, memory: DigestMemory) -> FileDigest | None:
+    """The digest of a file that is unchanged since its bytes were read, without opening it; else None."""
+    try:
+        seen = identity(os.stat(os.path.realpath(os.fsencode(path))))  # noqa: PTH116  # as above
+    except OSError:
+        return None
+    return _remembered(seen, memory)
+
+
+def _remembered(seen: Identity, memory: DigestMemory) -> FileDigest | None:
+    remembered = memory.recall(_KIND, _key(seen))
+    if remembered is None or not remembered.startswith(pack([seen])):
+        return None
+    return FileDigest(seen[3], f"sha256:{remembered[-32:].hex()}", False)
 
 
 def _key(seen: Identity) -> bytes:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from pinner.errors import ArtifactError
-from pinner.host.digest import DigestMemory, FileDigest, file_digests
+from pinner.host.digest import DigestMemory, FileDigest, file_digests, recall_digest
 from pinner.host.files import escaped
 from pinner.model import artifacts
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
@@ -79,7 +79,8 @@ def observe_files(
 ) -> Observation:
     """What the directory holds now; each file as "<bytes> bytes <digest>".
 
-    A file whose size or header already shows that it is another one is not hashed.
+    A file whose size or header already shows that it is another one is not hashed; of one that is known to be the
+    pinned one not even the header is read.
     """
     if not directory.is_dir():
         note = f"{directory} is {'not a directory' if directory.exists() else 'missing'}"
@@ -93,8 +94,14 @@ def observe_files(
     facts: dict[str, Fact] = {}
     notes: dict[str, str] = {}
     to_read = []
+    known: list[FileDigest | Unknown] = []
     for file in contents.files:
         locked = pinned.get(file.path)
+        remembered = None if deep or locked is None else recall_digest(file.real, memory)
+        if remembered and locked and remembered.sha256 == locked.sha256:
+            facts[file.path] = _text(remembered.size, remembered.sha256)
+            known.append(remembered)
+            continue
         looked = _first_look(file, locked)
         if looked is None:
             to_read.append(file)
@@ -118,7 +125,7 @@ def observe_files(
         facts=facts,
         notes_by_key=notes,
         notes=_hidden_note(contents.hidden),
-        how=_how(len(contents.files), digests),
+        how=_how(len(contents.files), known + digests),
     )
 
 

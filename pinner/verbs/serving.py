@@ -5,9 +5,12 @@ Must not decide anything: the verbs in pinner/deploy do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pinner import render
 from pinner.command import overrides, tell_unmatched
 from pinner.deploy import running
+from pinner.deploy.attend import attend
 from pinner.errors import ExitCode, OperationFailed, UsageError
 from pinner.host.home import home
 from pinner.terminal import Output
@@ -27,20 +30,24 @@ def up(out: Output, manifest: str, *, locked: bool, deep: bool, foreground: bool
     deployment = load_manifest(find_manifest(manifest))
     options = UpOptions(locked=locked, deep=deep, overrides=overrides(*accepted))
     outcome = bring_up(deployment, home(), options, say=out.say)
-    code = exit_code(outcome.drift)
-    render.up_text(out, outcome)
-    tell_unmatched(out, outcome.drift, *accepted)
-    out.envelope(code, render.up_data(outcome), status="unknown" if code is ExitCode.FAILED else "")
-    if foreground and outcome.run is not None:
-        return _stay(out, outcome.run)
-    return code
+
+    def tell() -> ExitCode:
+        code = exit_code(outcome.drift)
+        render.up_text(out, outcome)
+        tell_unmatched(out, outcome.drift, *accepted)
+        out.envelope(code, render.up_data(outcome), status="unknown" if code is ExitCode.FAILED else "")
+        return code
+
+    return _stay(out, outcome.run, tell) if foreground and outcome.run is not None else tell()
 
 
-def _stay(out: Output, run: running.Run) -> ExitCode:
-    from pinner.deploy.attend import attend
+def _stay(out: Output, run: running.Run, tell: Callable[[], object]) -> ExitCode:
+    def show(piece: str) -> None:
+        # After an envelope nothing else belongs on standard output; the log is a file as ever.
+        if not out.as_json:
+            out.piece(piece)
 
-    # After an envelope nothing else belongs on standard output; the log is a file as ever.
-    ended = attend(run, home(), show=out.piece if not out.as_json else lambda _piece: None)
+    ended = attend(run, home(), tell=tell, show=show)
     if ended.was_stopped:
         out.say(f"stopped {run.run}")
         return ExitCode.OK

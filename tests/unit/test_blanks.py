@@ -11,7 +11,6 @@ import pytest
 from pinner.deploy.blanks import blanks
 from pinner.deploy.load import load_manifest
 from pinner.errors import ExitCode, ManifestError
-from pinner.model.manifest import LATER_SECTIONS
 
 KIMI = Path(__file__).parent.parent.parent / "deployments" / "kimi-eagle3.toml"
 
@@ -51,6 +50,10 @@ def test_it_holds_the_facts_of_the_story_and_no_others() -> None:
             return {k: v for index, item in enumerate(value) for k, v in facts(item, f"{key}[{index}]").items()}
         return {} if key in blank else {key: value}
 
+    def under_load(key: str, value: int, tolerance: int) -> dict[str, object]:
+        long = {"value": value, "class": "within", "tolerance": tolerance}
+        return {f"hardware.gpu.{key}.{name}": one for name, one in long.items()}
+
     assert facts(data) == {
         "version": 1,
         "engine.kind": "sglang",
@@ -59,8 +62,11 @@ def test_it_holds_the_facts_of_the_story_and_no_others() -> None:
         "draft.num-steps": 2,
         "hardware.count": 8,
         "hardware.driver": "590.48.01",
-        "hardware.gpu.pcie-max-generation": 5,
+        "hardware.gpu.pcie-generation": 5,
         "hardware.gpu.pcie-width": 16,
+        **under_load("clock-sm-mhz", 2344, 19),
+        **under_load("power-watts", 231, 6),
+        **under_load("temperature-celsius", 37, 1),
     }
     # What the format cannot hold stands in comments.
     for fact in (
@@ -97,8 +103,6 @@ def test_filled_in_it_is_a_manifest(tmp_path: Path) -> None:
     text = re.sub(r'(eagle-topk = )"[^"]*"', r"\g<1>1", text)
     text = re.sub(r'(num-draft-tokens = )"[^"]*"', r"\g<1>3", text)
     text = re.sub(r"NCCL_VARIABLES = .*\n", "", text)
-    if "hardware" in LATER_SECTIONS:
-        text = text.partition("[hardware]")[0]
     manifest = tmp_path / "kimi-eagle3.toml"
     manifest.write_text(text)
     loaded = load_manifest(manifest).manifest
