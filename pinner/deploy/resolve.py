@@ -5,6 +5,7 @@ Owns the order of resolving and what is kept from the previous lock. Must not bu
 
 from __future__ import annotations
 
+import tempfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,17 +17,19 @@ from packaging.utils import canonicalize_name
 from pinner.deploy.load import Deployment
 from pinner.deploy.lockfile import changes, render_lock
 from pinner.deploy.locks import load_lock, read_lock, stale_reason
-from pinner.deploy.resolve_python import resolve_python
+from pinner.deploy.resolve_python import PARTS, resolve_python
 from pinner.errors import LockError, ManifestError, OperationFailed, UsageError
 from pinner.host.digest import DigestMemory
 from pinner.host.files import exclusive, write_atomic
 from pinner.host.home import Home
 from pinner.model import pylock as pylock_format
 from pinner.model.lock import FORMAT, READS_FORMAT, EnginePin, Lock, ServePin
-from pinner.probes import arguments, draft, environment, hardware, source, target
+from pinner.probes import arguments, draft, environment, hardware, host, source, target
 from pinner.probes.base import Wish
 
 Say = Callable[[str], None]
+
+WEIGHTS = ("model", "draft")
 
 
 class LockOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,19 +52,23 @@ def lock(
 ) -> LockOutcome:
     """Resolve a manifest and write its lock and pylock.
 
-    `upgrade` True takes the newest of everything, a name only that package (or `engine`, its source); otherwise
-    what the previous lock pins stays while it satisfies the manifest. `capture` also pins the machine as it is.
+    `upgrade` True takes the newest of everything, a name only that package (or `engine`, its source, `model` or
+    `draft`); otherwise what the previous lock pins stays while it satisfies the manifest. `capture` also pins the
+    machine as it is.
     """
     with exclusive(home.root / "locks" / deployment.key, what=f"locking {deployment.path}"):
         try:
-            return _lock(deployment, home, upgrade, capture, say)
+            with tempfile.TemporaryDirectory(prefix="pinner-lock-") as scratch:
+                return _lock(deployment, home, upgrade, capture, say, Path(scratch))
         except ManifestError as error:
             if str(deployment.path) in error.message:
                 raise
             raise ManifestError(f"{deployment.path}: {error.message}", hint=error.hint) from None
 
 
-def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool, say: Say) -> LockOutcome:
+def _lock(
+    deployment: Deployment, home: Home, upgrade: bool | str, capture: bool, say: Say, scratch: Path
+) -> LockOutcome:
     previous, notes = _previous(deployment)
     wish = Wish(
         manifest=deployment.manifest,
@@ -70,6 +77,8 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool
         memory=DigestMemory(home.digests),
         previous=previous,
         upgrade=upgrade is True or upgrade == "engine",
+        upgrade_weights=frozenset(name for name in WEIGHTS if upgrade is True or upgrade == name),
+        scratch=scratch,
         capture=capture,
         say=say,
         warn=notes.append,
@@ -103,6 +112,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool
         model=model_pin,
         draft=draft_pin,
         env=environment.pin(wish),
+        host=host.pin(wish),
         serve=ServePin(**msgspec.structs.asdict(manifest.serve)),
         hardware=hardware_pin,
     )
@@ -118,10 +128,10 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool
 
 
 def _refuse_unknown_name(upgrade: bool | str, old_pylock: dict[str, Any] | None) -> None:
-    if isinstance(upgrade, bool) or upgrade == "engine":
+    if isinstance(upgrade, bool) or upgrade in PARTS:
         return
     if canonicalize_name(upgrade) not in pylock_format.versions(old_pylock or {}):
-        hint = "`--upgrade engine` re-reads the branch or tag of the source"
+        hint = "`--upgrade engine`, `model` or `draft` re-reads the branch or tag of that one"
         raise UsageError(f"--upgrade {upgrade}: the lock has no package of that name", hint=hint)
 
 

@@ -29,6 +29,8 @@ from pinner.model.lock import PatchPin, ProjectPin, PythonPin, SourcePin
 from pinner.probes import python_env, source
 from pinner.probes.base import Wish
 
+# What `--upgrade NAME` takes beside the names of packages.
+PARTS = ("engine", "model", "draft")
 # The engine's source as pinned, and its patches.
 Code = tuple[SourcePin, tuple[PatchPin, ...]]
 
@@ -128,7 +130,7 @@ def _resolve(
             # A project stands in for the package of its name.
             excludes=(*python.excludes, *(project.name for project in code[1])),
             exclude_newer=python.exclude_newer,
-            upgrade=upgrade if isinstance(upgrade, bool) else (() if upgrade == "engine" else (upgrade,)),
+            upgrade=upgrade if isinstance(upgrade, bool) else (() if upgrade in PARTS else (upgrade,)),
         )
         site = tuple(_not_kept(deployment, wish.home))
 

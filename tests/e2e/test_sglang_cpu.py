@@ -20,8 +20,6 @@ from tests.integration.command import differences
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SHM = Path("/dev/shm")
-# SGLang ends its processes by force and leaves this file behind, whoever starts it (its stale_shm_cleanup.py).
-SGLANG_LEAVES = "sglang_loads_"
 
 
 def generate(url: str, text: str, tokens: int) -> dict[str, Any]:
@@ -108,10 +106,9 @@ def test_from_nothing_to_tokens_and_back(box: Box) -> None:
     assert len(everyone) == 5, "the supervisor and the four"
     assert box("down", box.manifest).code == 0
     assert ours(box) == {}
-    left = {path for path in memory if Path(path).exists()}
-    assert all(Path(path).name.startswith(SGLANG_LEAVES) for path in left), left
-    for path in left:
-        Path(path).unlink()
+    # SGLang ends its processes by force and leaves a file behind, whoever starts it.
+    assert any("sglang_loads_" in path for path in memory), memory
+    assert [path for path in memory if Path(path).exists()] == []
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"{url}/health", timeout=5)
 
