@@ -4,7 +4,7 @@ Pure: takes numbers, gives numbers. The unit is the start: a fresh server of the
 one by more than the repeats within it tell (memory layout, autotuning, clocks), so that repeats only make a
 start's mean more precise and never count as evidence of their own. Start means are compared on a logarithmic
 scale by Welch's t, which keeps its promise with as few starts as people can afford; a hierarchical bootstrap
-over two to five starts does not (benchmarks/statistics.py shows both).
+over two to five starts does not (benchmarks/verdicts.py shows both).
 """
 
 from __future__ import annotations

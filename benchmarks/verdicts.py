@@ -1,6 +1,6 @@
 """What the comparison of two benchmarks claims, held against simulated truth.
 
-    uv run python benchmarks/statistics.py [COMPARISONS]
+    uv run python benchmarks/verdicts.py [COMPARISONS]
 
 Servers of the same code differ by 5 or 10 % from start to start and by 0.5 % from repeat to repeat. First the
 share of wrong verdicts on identical code (A/A), which must not exceed 5 %; beside it what a hierarchical
