@@ -3,11 +3,10 @@
     uv run python benchmarks/client.py [--sglang PYTHON --tokenizer DIRECTORY] [--streams N] [--tokens N]
 
 Flood: every stream is sent as fast as the server can write; tokens a second, and processor time of the client for
-each token. Paced: 512 streams, 256 begun a second, whose first token comes after 51 ms and then one every 20 ms; the
-server notes when it
-really wrote each, and the client's TTFT and ITL are held against that. With --sglang, the interpreter of an
-environment that has SGLang, the same is asked of `sglang.bench_serving`, whose processor time is the difference
-between a long and a short run, so that its start does not count.
+each token. Paced: 512 streams, 256 begun a second, whose first token comes after 51 ms and then one every 20 ms;
+the server notes when it really wrote each, and the client's TTFT and ITL are held against that. With --sglang, the
+interpreter of an environment that has SGLang, the same is asked of `sglang.bench_serving`, whose processor time is
+the difference between a long and a short run, so that its start does not count.
 """
 
 from __future__ import annotations
@@ -130,8 +129,8 @@ def flood(port: int, streams: int, tokens: int) -> float:
     cpu = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
     each = cpu / (streams * tokens) * 1e6
     print(
-        f"pinner: {streams * tokens / result.duration_s:,.0f} tokens/s at {streams} streams, {each:.2f} µs a token, "
-        f"decoding included; lag at most {result.lag_ms[2]:.1f} ms"
+        f"pinner: {streams * tokens / result.duration_s:,.0f} tokens/s at {streams} streams, {each:.2f} µs a "
+        f"token with decoding; lag at most {result.lag_ms[2]:.1f} ms"
     )
     return each
 

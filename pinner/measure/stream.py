@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -55,7 +55,7 @@ class _Meta(msgspec.Struct):
 
 class _Event(msgspec.Struct):
     meta_info: _Meta | None = None
-    error: msgspec.Raw | None = None
+    error: Any = None
 
 
 def decode(pieces: Sequence[Piece], *, wanted: int | None) -> Reply:
@@ -178,8 +178,9 @@ def _error(event: bytes, arrivals: Sequence[tuple[float, int]]) -> Reply:
     except msgspec.MsgspecError:
         error = None
     after = f"after {arrivals[-1][1] if arrivals else 0} tokens: "
-    kind = "error in stream" if error is not None else "unknown event"
-    return _failed(kind, after + _text(bytes(error) if error is not None else event))
+    if error is None:
+        return _failed("unknown event", after + _text(event))
+    return _failed("error in stream", after + _text(msgspec.json.encode(error)))
 
 
 def _failed(kind: str, detail: str) -> Reply:
