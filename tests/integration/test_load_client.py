@@ -63,7 +63,8 @@ def server(handler: Handler) -> Iterator[Target]:
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
 
