@@ -20,7 +20,7 @@ from pinner.model import manifest as manifest_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import Lock, ServePin, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes import arguments, environment, hardware
+from pinner.probes import arguments, environment, hardware, host
 
 
 def load_lock(deployment: Deployment) -> Lock:
@@ -115,7 +115,11 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
             (_wished(draft), [getattr(draft, field) for field in fields]) if draft else None,
             (_locked(lock.draft), [getattr(lock.draft, field) for field in fields]) if lock.draft else None,
         ),
-        "env": (environment.from_manifest(manifest), lock.env),
+        "env": (environment.from_manifest(manifest), msgspec.structs.replace(lock.env, files={})),
+        "host": (
+            host.from_manifest(manifest),
+            {key: pin for key, pin in lock.host.items() if not pin.captured},
+        ),
         "serve": (ServePin(**msgspec.structs.asdict(manifest.serve)), lock.serve),
         "hardware": (hardware.from_manifest(manifest), hardware.without_capture(lock.hardware)),
     }

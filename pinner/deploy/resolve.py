@@ -27,7 +27,7 @@ from pinner.host.uv import SiteIndex, Uv, site_index
 from pinner.model import pylock as pylock_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import FORMAT, READS_FORMAT, EnginePin, Lock, PatchPin, PythonPin, ServePin, SourcePin
-from pinner.probes import arguments, draft, environment, hardware, python_env, source, target
+from pinner.probes import arguments, draft, environment, hardware, host, python_env, source, target
 from pinner.probes.base import Wish
 
 Say = Callable[[str], None]
@@ -105,6 +105,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool
         model=model_pin,
         draft=draft_pin,
         env=environment.pin(wish),
+        host=host.pin(wish),
         serve=ServePin(**msgspec.structs.asdict(manifest.serve)),
         hardware=hardware_pin,
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
+from pinner.host.maps import MappedFile
 from pinner.host.process import Started
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import Difference, Expectation, Fact, Observation, Unknown
@@ -21,6 +22,7 @@ from pinner.model.gpus import NvmlFailure
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
 
+ETC = Path("/etc")
 Judgement = tuple[tuple[Difference, ...], tuple[Difference, ...]]
 
 
@@ -43,8 +45,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What `pin` starts from: the manifest, where its relative paths start, the previous lock.
 
-    `capture` asks for pins of the machine as it is now. `say` takes progress, `warn` what the user should know of
-    the pins.
+    `capture` asks for pins of the machine as it is now. `etc` is where its configuration lies. `say` takes
+    progress, `warn` what the user should know of the pins.
     """
 
     manifest: Manifest
@@ -54,6 +56,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     previous: Lock | None = None
     upgrade: bool = False
     capture: bool = False
+    etc: Path = ETC
     say: Callable[[str], None] = lambda _line: None
     warn: Callable[[str], None] = lambda _line: None
 
@@ -63,7 +66,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
     `deep` re-reads every byte; otherwise a remembered digest serves while the file's identity is unchanged.
     `manifest` is how a command line would name the deployment. `asked` is the question that the probe `source` has
-    put to the launch interpreter already, `nvml` the one of the probe `hardware` to the driver.
+    put to the launch interpreter already, `nvml` the one of the probe `hardware` to the driver. `etc` is where the
+    machine's configuration lies.
     """
 
     lock: Lock
@@ -74,6 +78,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     deep: bool = False
     manifest: str = "MANIFEST"
     asked: Started | Unknown | None = None
+    etc: Path = ETC
     nvml: Started | NvmlFailure | None = None
 
 
@@ -82,6 +87,8 @@ class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
 
     `environ` gives a process's environment, the reason why it cannot be read, or None if it is gone. `account`
     is what the server itself says of its arguments, by flag name with underscores; None if it does not answer.
+    `maps` gives the files that a process has mapped, or the reason why they cannot be told; `cwd` its directory,
+    None if that is hidden.
     """
 
     scene: Scene
@@ -90,6 +97,8 @@ class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     environ: Callable[[int], dict[str, str] | Unreadable | None]
     account: Mapping[str, Any] | None = {}
+    maps: Callable[[int], Sequence[MappedFile] | Unreadable] = lambda _pid: ()
+    cwd: Callable[[int], str | None] = lambda _pid: "/"
 
 
 class Findings(msgspec.Struct):
