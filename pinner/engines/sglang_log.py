@@ -103,6 +103,19 @@ def summary(lines: Sequence[str]) -> str:
     return f"{length}{last.gen_throughput:.0f} tok/s at {last.time:%H:%M:%S}"
 
 
+def step_ms(lines: Sequence[str]) -> float | None:
+    """How long a decoding step took: the median over lines with running requests.
+
+    Each running request gets `accept len` tokens a step, which the throughput tells in time.
+    """
+    found = sorted(
+        1e3 * one.running * (one.accept_len or 1.0) / one.gen_throughput
+        for one in map(batch, lines)
+        if one is not None and one.phase == "decode" and one.running and one.gen_throughput
+    )
+    return found[len(found) // 2] if found else None
+
+
 def notes(lines: Sequence[str]) -> tuple[str, ...]:
     """Each warning that costs speed, once, and what the engine chose by itself."""
     text = "\n".join(lines)

@@ -57,7 +57,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     def loads(self) -> list[Load]:
         """One for each measurement of a repeat."""
-        return [Load(kind="rate" if kind == "rate" else "concurrency", value=value) for kind, value in self.bench.loads]
+        return [
+            Load(kind="rate" if kind == "rate" else "concurrency", value=value) for kind, value in self.bench.loads
+        ]
 
     def digest(self) -> str:
         """Of all that the first start sends: equal where two benches put the same load."""
@@ -102,7 +104,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 def ordinary_tokens(model: Path) -> tuple[int, ...]:
     """Token ids of a model that stand for text: its vocabulary without the special ones."""
     config = _json(model / "config.json")
-    sizes = [part.get("vocab_size") for part in (config, config.get("text_config"), config.get("llm_config")) if part]
+    sizes = [
+        part.get("vocab_size") for part in (config, config.get("text_config"), config.get("llm_config")) if part
+    ]
     size = next((one for one in sizes if isinstance(one, int) and one > 0), None)
     if size is None:
         raise OperationFailed(

@@ -121,6 +121,8 @@ def bench_problems(benches: dict[str, Bench], *, has_draft: bool) -> list[tuple[
             found.append((f"{key}.rate", "does not go with `concurrency`: a load is closed or open"))
         if bench.starts == 1 and bench.repeats == 1 and bench.expect:
             found.append((f"{key}.repeats", "one measurement cannot be held against an expectation: take more"))
+        if "\0" in (bench.dataset or ""):
+            found.append((f"{key}.dataset", "holds a NUL byte"))
         if bench.baseline == name:
             found.append((f"{key}.baseline", "names itself"))
         elif bench.baseline is not None and bench.baseline not in benches:

@@ -14,7 +14,7 @@ from msgspec import Meta
 from pinner.model.bench import Bench
 from pinner.model.expectations import Given
 from pinner.model.hardware import Hardware
-from pinner.model.sections import NAME_PATTERN as NAME_PATTERN
+from pinner.model.sections import NAME_PATTERN as NAME_PATTERN  # noqa: PLC0414  # part of the format
 from pinner.model.sections import Positive, Section, Text
 
 FORMAT = 1
