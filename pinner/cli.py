@@ -119,13 +119,16 @@ def lock(
         str | None,
         typer.Option(metavar="[NAME]", help="take the newest of everything, or of one package, or of `engine`"),
     ] = None,
+    capture: Annotated[
+        bool, typer.Option("--capture", help="also pin this machine as it is now, as the golden one")
+    ] = False,
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Resolve everything and write NAME.lock and pylock.NAME.toml."""
     if check:
         _verb("lock", output, lambda out: _pins().lock_check(out, manifest))
     wanted = upgrade == "*" or upgrade or False
-    _verb("lock", output, lambda out: _pins().lock(out, manifest, upgrade=wanted))
+    _verb("lock", output, lambda out: _pins().lock(out, manifest, upgrade=wanted, capture=capture))
 
 
 @app.command()

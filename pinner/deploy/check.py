@@ -17,7 +17,7 @@ from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
 from pinner.model.facts import Difference, Drift, Observation, Override, Unknown, accept
 from pinner.model.lock import Lock
-from pinner.probes import PROBES, draft, python_env, source
+from pinner.probes import PROBES, draft, hardware, python_env, source
 from pinner.probes.base import Probe, Scene, Workspace
 
 NOT_MATERIALIZED = "nothing is materialized to look at"
@@ -44,16 +44,20 @@ def check(scene: Scene, overrides: tuple[Override, ...] = ()) -> Drift:
     engine_for(scene.lock.engine.kind)
     mismatch = draft.problems(scene)
     if mismatch:
-        raise ManifestError("draft and target do not fit: " + "; ".join(mismatch))
+        raise ManifestError(draft.misfit(mismatch))
     return accept(look(scene, PROBES), overrides)
 
 
 def look(scene: Scene, probes: Mapping[str, Probe]) -> Drift:
     """Run some probes at rest."""
     if scene.workspace is not None or not needs_workspace(source.NAME, scene.lock):
-        # Put first and answered last: an interpreter starts while the other probes look at files.
+        # Put first and answered last: an interpreter starts, and a driver answers, while the others look at files.
         scene = msgspec.structs.replace(scene, asked=source.ask(scene))
-    answers = {name: _ask(name, probe, scene) for name, probe in reversed(list(probes.items()))}
+    if hardware.NAME in probes:
+        scene = msgspec.structs.replace(scene, nvml=hardware.ask(scene.lock))
+    last = [name for name in (hardware.NAME, source.NAME) if name in probes]
+    order = [*(name for name in reversed(list(probes)) if name not in last), *last]
+    answers = {name: _ask(name, probes[name], scene) for name in order}
     drift = joined([answers[name] for name in probes])
     return msgspec.structs.replace(drift, hints=_hints(scene, drift))
 

@@ -59,6 +59,8 @@ TELL_EVERY_S = 10.0
 # A start that took longer than this many seconds is followed by another check of the files.
 LOOK_AGAIN_AFTER_S = 3.0
 TAIL_LINES = 25
+# More than an engine prints while it starts.
+START_LINES = 5000
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +194,8 @@ def _launch(
         if isinstance(error, LaunchFailed):
             raise _with_last_lines(error, directory, lock, env) from None
         raise
-    drift = checking.joined([drift, live])
+    said = tuple(f"log: {note}" for note in engine.log_notes(log_tail(directory, START_LINES)))
+    drift = checking.joined([drift, live, Drift(notes=said)])
     if not drift.is_clean:
         say("stopping it again")
         _stop_quietly(directory, lock, "its live processes differ from the lock")

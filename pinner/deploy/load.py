@@ -136,7 +136,8 @@ def _later_sections(data: dict[str, Any]) -> list[tuple[str, str]]:
 def _kind_problems(manifest: Manifest) -> list[tuple[str, str]]:
     kind = manifest.engine.kind
     if kind in ENGINES:
-        return []
+        forbidden = ENGINES[kind].FORBIDDEN
+        return [(f"env.{name}", forbidden[name]) for name in manifest.env if name in forbidden]
     near = difflib.get_close_matches(kind, ENGINES, n=1)
     more = f"did you mean {near[0]!r}?" if near else f"known engines: {', '.join(sorted(ENGINES))}"
     return [("engine.kind", f"there is no engine {kind!r}; {more}")]

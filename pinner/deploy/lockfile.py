@@ -18,6 +18,9 @@ HEADER = (
     "Written by `pinner lock`; commit it beside the manifest. Comments that you add stay when it is written anew.",
 )
 
+# A pinned fact of the machine takes one line.
+_FACT_KEYS = {"value", "class", "tolerance", "captured"}
+
 
 def render_lock(lock: Lock, previous: str | None = None) -> str:
     """The text of a lock. With the text of the previous one, a person's comments there are kept."""
@@ -82,6 +85,8 @@ def _pruned(value: Any) -> Any:
 
 
 def _item(value: Any) -> Any:
+    if isinstance(value, dict) and "value" in value and value.keys() <= _FACT_KEYS:
+        return _inline(value)
     if isinstance(value, dict):
         table = tomlkit.table()
         for key, item in value.items():

@@ -20,7 +20,7 @@ from pinner.model import manifest as manifest_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import Lock, ServePin, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes import arguments, environment
+from pinner.probes import arguments, environment, hardware
 
 
 def load_lock(deployment: Deployment) -> Lock:
@@ -117,6 +117,7 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
         ),
         "env": (environment.from_manifest(manifest), lock.env),
         "serve": (ServePin(**msgspec.structs.asdict(manifest.serve)), lock.serve),
+        "hardware": (hardware.from_manifest(manifest), hardware.without_capture(lock.hardware)),
     }
     return next((key for key, (wished, locked) in pairs.items() if wished != locked), None)
 

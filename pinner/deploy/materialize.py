@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from pinner.deploy.arguments import ensure_arguments
 from pinner.deploy.check import BUILT_ASPECTS, built_part, check, look, scene_for, with_workspace
 from pinner.deploy.load import Deployment
 from pinner.deploy.running import all_runs, run_directory
@@ -45,10 +46,19 @@ class Materialized(msgspec.Struct, frozen=True):
 def materialize(
     deployment: Deployment, lock: Lock, home: Home, *, rebuild: bool = False, say: Say = lambda _line: None
 ) -> Materialized:
-    """Build the workspace of a lock, or find it. Two callers at once build it once.
+    """Build the workspace of a lock, or find it, and have its engine accept the arguments.
 
-    `rebuild` makes it anew, whatever is there. Raises OperationFailed, and Busy if a server runs from it.
+    `rebuild` makes it anew, whatever is there. Raises OperationFailed, Busy if a server runs from it, and
+    ManifestError where the engine does not take its arguments; the workspace is kept then.
     """
+    result = _find_or_build(deployment, lock, home, rebuild, say)
+    is_verified = result.drift is not None and result.drift.is_clean
+    ensure_arguments(deployment, lock, result.workspace, home, is_verified=is_verified, say=say)
+    return result
+
+
+def _find_or_build(deployment: Deployment, lock: Lock, home: Home, rebuild: bool, say: Say) -> Materialized:
+    """Two callers at once build it once."""
     found = None if rebuild else find_workspace(lock, deployment.directory, home)
     if found is not None:
         return Materialized(found, None)

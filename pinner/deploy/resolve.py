@@ -27,7 +27,7 @@ from pinner.host.uv import SiteIndex, Uv, site_index
 from pinner.model import pylock as pylock_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import FORMAT, READS_FORMAT, EnginePin, Lock, PatchPin, PythonPin, ServePin, SourcePin
-from pinner.probes import arguments, draft, environment, python_env, source, target
+from pinner.probes import arguments, draft, environment, hardware, python_env, source, target
 from pinner.probes.base import Wish
 
 Say = Callable[[str], None]
@@ -44,23 +44,28 @@ class LockOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lock(
-    deployment: Deployment, home: Home, *, upgrade: bool | str = False, say: Say = lambda _line: None
+    deployment: Deployment,
+    home: Home,
+    *,
+    upgrade: bool | str = False,
+    capture: bool = False,
+    say: Say = lambda _line: None,
 ) -> LockOutcome:
     """Resolve a manifest and write its lock and pylock.
 
     `upgrade` True takes the newest of everything, a name only that package (or `engine`, its source); otherwise
-    what the previous lock pins stays while it satisfies the manifest.
+    what the previous lock pins stays while it satisfies the manifest. `capture` also pins the machine as it is.
     """
     with exclusive(home.root / "locks" / deployment.key, what=f"locking {deployment.path}"):
         try:
-            return _lock(deployment, home, upgrade, say)
+            return _lock(deployment, home, upgrade, capture, say)
         except ManifestError as error:
             if str(deployment.path) in error.message:
                 raise
             raise ManifestError(f"{deployment.path}: {error.message}", hint=error.hint) from None
 
 
-def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> LockOutcome:
+def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool, say: Say) -> LockOutcome:
     previous, notes = _previous(deployment)
     wish = Wish(
         manifest=deployment.manifest,
@@ -69,13 +74,16 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
         memory=DigestMemory(home.digests),
         previous=previous,
         upgrade=upgrade is True or upgrade == "engine",
+        capture=capture,
         say=say,
         warn=notes.append,
     )
     manifest = deployment.manifest
     argv = arguments.pin(wish)
+    hardware_pin = hardware.pin(wish)
     say("resolving the engine's source")
     source_pin, patches = source.pin(wish)
+    arguments.advise(wish, source_pin)
     say("reading model and draft")
     model_pin, draft_pin = target.pin(wish), draft.pin(wish)
     say("resolving the Python environment")
@@ -98,6 +106,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, say: Say) -> 
         draft=draft_pin,
         env=environment.pin(wish),
         serve=ServePin(**msgspec.structs.asdict(manifest.serve)),
+        hardware=hardware_pin,
     )
     changed = _write(deployment, result, pylock_text)
     packages = (pylock_format.versions(old_pylock or {}), pylock_format.versions(pylock_data or {}))

@@ -27,6 +27,8 @@ from pinner.model.facts import Override
 from pinner.model.manifest import Manifest
 
 SERVER_LOG = "server.log"
+# Of these last lines of its log `status` takes the speed.
+LOG_LINES = 200
 # Seconds that `status` gives a server to generate a few tokens.
 STATUS_GENERATE_S = 15.0
 STATUS_HEALTH_S = 5.0
@@ -195,6 +197,8 @@ def status(run: Run, home: Home) -> Status:
     pid = state.server.pid if state.server else None
     uptime_s = max(0.0, time.time() - state.started)
     generates, detail = _generates(run)
+    said = engine_for(run.kind).log_summary(log_tail(directory, LOG_LINES)) if generates else ""
+    detail = f"{detail}; its log: {said}" if said else detail
     up: Literal["running", "starting"] = "running" if generates or detail else "starting"
     return Status(run=run, state=up, pid=pid, uptime_s=uptime_s, generates=generates, detail=detail)
 

@@ -6,13 +6,15 @@ manifest into arguments; it must not start processes or touch files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from pinner.host.http import Http
+from pinner.model.lock import SourcePin
 from pinner.model.manifest import Manifest
+from pinner.model.pair import Pair, Verdict
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -33,11 +35,36 @@ class Engine(Protocol):
     HOT_PATHS: tuple[str, ...]
     # Prefixes of the variables that change what the engine computes or how fast.
     FAMILIES: tuple[str, ...]
-    # Variables that the engine sets by itself, as its source shows.
-    SETS: frozenset[str]
+    # Variables that make its results a fake, with the reason why a deployment must not have them.
+    FORBIDDEN: Mapping[str, str]
+    # Variables that place kernel, autotune and compile caches, each with a directory below the caches' root.
+    CACHES: Mapping[str, str]
+    # The program of argument_question.py for this engine.
+    ARGUMENT_QUESTION: str
 
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""
+
+    def judge_pair(self, pair: Pair) -> Verdict:
+        """Whether a draft fits its target and the arguments, before anything is loaded."""
+
+    def argument_problems(self, manifest: Manifest, source: SourcePin) -> list[tuple[str, str]]:
+        """Arguments that the pinned source is known not to have by that name, as (key path, sentence)."""
+
+    def notes(self, manifest: Manifest, source: SourcePin) -> tuple[str, ...]:
+        """What is worth knowing of what the manifest leaves to the engine."""
+
+    def sets(self, source: SourcePin) -> frozenset[str]:
+        """Variables that the pinned source sets by itself."""
+
+    def log_summary(self, lines: Sequence[str]) -> str:
+        """What the last lines of a server's log say of its speed; "" where they say nothing."""
+
+    def log_notes(self, lines: Sequence[str]) -> tuple[str, ...]:
+        """What a log tells of a start that went well and is not as fast as it could be."""
+
+    def uses_gpus(self, argv: tuple[str, ...]) -> bool:
+        """Whether a server with these arguments computes on GPUs."""
 
     def health(self, http: Http, url: str, *, timeout_s: float) -> Health:
         """What the server says of itself; only a generation proves anything."""

@@ -1,7 +1,8 @@
-"""Whether a draft fits its algorithm and its target, as far as their config.json tell.
+"""Whether a draft fits its algorithm and its target.
 
-Owns the rules of EAGLE pairs. Must not read files. The engines start such a pair without an error: every
-drafted token is then refused, and speculation costs time instead of saving it.
+Owns the rules of architecture against algorithm; those of EAGLE-3 are in engines/eagle3.py. Must not read files.
+The engines start such a pair without an error: every drafted token is then refused, and speculation costs time
+instead of saving it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from typing import Any
+
+from pinner.engines import eagle3
+from pinner.model.pair import Opinion, Pair
 
 # What SGLang 0.5 takes, in either case: NEXTN is its older word for EAGLE with a model's own layers, LOOKAHEAD for
 # NGRAM.
@@ -27,6 +31,14 @@ def algorithm_problem(algorithm: str) -> str | None:
         return None
     near = difflib.get_close_matches(algorithm.upper(), ALGORITHMS, n=1, cutoff=0.0)
     return f"{algorithm!r} is no algorithm for speculative decoding that the engine knows; did you mean {near[0]}?"
+
+
+def judge(pair: Pair, *, is_sglang: bool = True) -> Opinion:
+    """What can be told of a pair before it is loaded. `is_sglang`: SGLang's own models are used."""
+    wrong = pair_problems(pair.algorithm, pair.draft, pair.target, is_target=pair.is_target)
+    if wrong or pair.algorithm.upper() != _EAGLE3:
+        return Opinion(problems=wrong)
+    return eagle3.judge(pair, is_sglang=is_sglang)
 
 
 def pair_problems(

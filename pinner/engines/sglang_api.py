@@ -11,7 +11,7 @@ from typing import Any
 from pinner.engines.base import Health
 from pinner.host.http import Http, HttpFailed
 from pinner.model.lock import DRAFT_PLACEHOLDER, MODEL_PLACEHOLDER
-from pinner.model.manifest import Manifest
+from pinner.model.manifest import SECRET_FLAG, Manifest
 
 FAMILIES: tuple[str, ...] = (
     "NCCL_",
@@ -22,6 +22,10 @@ FAMILIES: tuple[str, ...] = (
     "PYTORCH_",
     "TRITON_",
     "FLASHINFER_",
+    "FLASH_ATTENTION_",
+    "CUTE_DSL_",
+    "TILELANG_",
+    "TVM_FFI_",
     "DG_",
     "TRTLLM_",
     "OMP_",
@@ -30,6 +34,47 @@ FAMILIES: tuple[str, ...] = (
     "NVSHMEM_",
     "CUBLAS_",
     "CUDNN_",
+    # Without a prefix in 0.4; see FORBIDDEN.
+    "SIMULATE_ACC",
+)
+
+_FAKES_ACCEPTANCE = (
+    "fakes how many drafted tokens are accepted: no speed and no text of such a server means anything"
+)
+_FAKES_ROUTING = "fakes which experts a token is sent to: no speed and no text of such a server means anything"
+
+FORBIDDEN: Mapping[str, str] = {
+    f"{prefix}{name}": reason
+    # The engine reads the older prefix SGL_ as SGLANG_.
+    for prefix in ("SGLANG_", "SGL_", "")
+    for name, reason in {
+        "SIMULATE_ACC_LEN": _FAKES_ACCEPTANCE,
+        "SIMULATE_ACC_METHOD": _FAKES_ACCEPTANCE,
+        "SIMULATE_ACC_TOKEN_MODE": _FAKES_ACCEPTANCE,
+        "SIMULATE_ACC_GREEDY": _FAKES_ACCEPTANCE,
+        "DSPARK_SIMULATE_FOLD": _FAKES_ACCEPTANCE,
+        "SIMULATE_UNIFORM_EXPERTS": _FAKES_ROUTING,
+        "SIMULATE_ROUND_ROBIN_EXPERTS": _FAKES_ROUTING,
+    }.items()
+}
+# What SGLang tells besides its arguments. Before 0.5 the internal state's own entries stand among them.
+_NOT_ARGUMENTS = frozenset(
+    {
+        "env_vars",
+        "frontend",
+        "hicache_object_layout",
+        "internal_states",
+        "last_gen_throughput",
+        "avg_spec_accept_length",
+        "launch_command",
+        "max_req_input_len",
+        "max_total_num_tokens",
+        "memory_usage",
+        "startup_time",
+        "status",
+        "step_time_dict",
+        "version",
+    }
 )
 
 # Seconds for calls that a healthy server answers at once.
@@ -69,8 +114,24 @@ def _flag(flag: str, value: Any) -> list[str]:
     return [f"--{flag}", *texts]
 
 
+def value_of(flag: str, argv: tuple[str, ...]) -> str | None:
+    """The last value that an argument list gives a flag; "" for a bare flag, None without it."""
+    found = None
+    for index, argument in enumerate(argv):
+        name, has_value, value = argument.partition("=")
+        if name != f"--{flag}":
+            continue
+        following = argv[index + 1] if index + 1 < len(argv) else "--"
+        found = value if has_value else "" if following.startswith("--") else following
+    return found
+
+
 def health(http: Http, url: str, *, timeout_s: float) -> Health:
-    """What /health says; a server that does not offer it may still be up, as only a generation can tell."""
+    """What /health says; a server that does not offer it may still be up, as only a generation can tell.
+
+    SGLang 0.4 answers 200 whatever happens, 0.5 503 until its warm-up has generated; both listen only after the
+    weights are loaded.
+    """
     try:
         status = http.get(f"{url}/health", timeout_s=timeout_s).status
     except HttpFailed as error:
@@ -98,12 +159,29 @@ def generate(http: Http, url: str, *, timeout_s: float) -> int:
 
 
 def account(http: Http, url: str) -> Mapping[str, Any]:
-    """The arguments that the server itself says it runs with. Keys never leave the process. Raises HttpFailed."""
+    """The arguments that the server itself says it runs with. Keys never leave this function. Raises HttpFailed.
+
+    The second path is that of SGLang before 0.5.6.
+    """
     for path in ("/server_info", "/get_server_info"):
         answer = http.get(f"{url}{path}", timeout_s=QUICK_S)
         if answer.status == 200 and isinstance(answer.body, dict):
-            return {key: value for key, value in answer.body.items() if not key.endswith("api_key")}
+            return public(answer.body)
     return {}
+
+
+def public(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in a server's answer: no secrets, no state, nothing that repeats the command line.
+
+    Besides fields of their own, keys stand in `launch_command`, in each of `internal_states` and in `env_vars`.
+    """
+    return {
+        key: value
+        for key, value in info.items()
+        if key not in _NOT_ARGUMENTS
+        and not key.startswith("watermark_")
+        and SECRET_FLAG.match(key.replace("_", "-").lower()) is None
+    }
 
 
 def _message(body: Any) -> str:

@@ -169,6 +169,24 @@ def collect(process: Started, *, timeout_s: float) -> Completed:
     return Completed(argv, process.returncode, stdout, stderr)
 
 
+def collect_or_leave(process: Started, *, timeout_s: float) -> Completed:
+    """As `collect`, for a program that the kernel may hold in a call: then nobody can end it, and nobody waits."""
+    argv = tuple(map(str, process.args)) if isinstance(process.args, (list, tuple)) else (str(process.args),)
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        _detached.append(process)
+        collect_detached()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        raise CommandFailed(argv, -signal.SIGKILL, f"left after {timeout_s:g} s without an answer") from None
+    return Completed(argv, process.returncode, stdout, stderr)
+
+
 def spawn_detached(
     argv: Sequence[str], *, pass_fds: Sequence[int], env: Mapping[str, str], cwd: Path, stdout: Path
 ) -> subprocess.Popen[bytes]:

@@ -47,9 +47,11 @@ class Pointer(msgspec.Struct, frozen=True):
     size: int
 
 
-class _Tensor(msgspec.Struct, frozen=True):
+class Tensor(msgspec.Struct, frozen=True):
+    """A tensor as a safetensors header tells of it; `data_offsets` are bytes from the end of the header."""
+
     dtype: str
-    shape: list[int]
+    shape: tuple[int, ...]
     data_offsets: tuple[int, int]
 
 
@@ -112,13 +114,11 @@ def header_length(prefix: bytes) -> int:
 def header_fault(header: bytes, size: int) -> str | None:
     """What is wrong with the header of a safetensors file of `size` bytes, all in all."""
     try:
-        raw = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
-        raw.pop("__metadata__", None)
-        tensors = {name: msgspec.json.decode(value, type=_Tensor) for name, value in raw.items()}
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        found = tensors(header)
+    except ValueError as error:
         return f"its safetensors header is not readable: {error}"
     end = 0
-    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
+    for name, tensor in sorted(found.items(), key=lambda item: item[1].data_offsets):
         start, stop = tensor.data_offsets
         if start < end or stop < start:
             return f"its safetensors header is wrong: the data of {name!r} overlaps other data"
@@ -136,10 +136,24 @@ def header_fault(header: bytes, size: int) -> str | None:
     return None
 
 
-def missing_shards(index: bytes, names: frozenset[str]) -> tuple[str, ...]:
-    """The shards that an index names and that are not among `names`; ValueError if it is no index."""
+def tensors(header: bytes) -> dict[str, Tensor]:
+    """The tensors that a safetensors header tells of, by name; ValueError if it is no header."""
     try:
-        shards = set(msgspec.json.decode(index, type=_Index).weight_map.values())
+        raw = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
+        raw.pop("__metadata__", None)
+        return {name: msgspec.json.decode(value, type=Tensor) for name, value in raw.items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def indexed_shards(index: bytes) -> frozenset[str]:
+    """The shards that an index names; ValueError if it is no index."""
+    try:
+        return frozenset(msgspec.json.decode(index, type=_Index).weight_map.values())
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ValueError(f"it is not a shard index: {error}") from None
-    return tuple(sorted(shards - names))
+
+
+def missing_shards(index: bytes, names: frozenset[str]) -> tuple[str, ...]:
+    """The shards that an index names and that are not among `names`; ValueError if it is no index."""
+    return tuple(sorted(indexed_shards(index) - names))

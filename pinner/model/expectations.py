@@ -40,11 +40,11 @@ class FactPin(Part, frozen=True, kw_only=True):
 
     value: Value
     comparison: Class = msgspec.field(default=Class.EXACT, name="class")
-    tolerance: float = 0.0
+    tolerance: float | None = None
 
     @property
     def expectation(self) -> Expectation:
-        return Expectation(self.comparison, self.tolerance)
+        return Expectation(self.comparison, self.tolerance or 0.0)
 
 
 class FactSpec(msgspec.Struct, frozen=True):
@@ -59,18 +59,18 @@ class FactSpec(msgspec.Struct, frozen=True):
 def pin_expected(spec: FactSpec, given: Given) -> FactPin | None:
     """The pin of an expectation; None where it names no value (record-only without one pins nothing)."""
     if not isinstance(given, Expected):
-        return FactPin(value=given, comparison=spec.comparison, tolerance=_tolerance(spec, spec.comparison, None))
+        given = Expected(value=given)
     if given.value is None:
         return None
     comparison = given.comparison or (Class.WITHIN if given.tolerance is not None else spec.comparison)
-    return FactPin(
-        value=given.value, comparison=comparison, tolerance=_tolerance(spec, comparison, given.tolerance)
-    )
+    # A person writes 600 where a machine says 600.0.
+    value = float(given.value) if spec.kind is float and isinstance(given.value, int) else given.value
+    return FactPin(value=value, comparison=comparison, tolerance=_tolerance(spec, comparison, given.tolerance))
 
 
-def _tolerance(spec: FactSpec, comparison: Class, given: float | None) -> float:
+def _tolerance(spec: FactSpec, comparison: Class, given: float | None) -> float | None:
     if comparison is not Class.WITHIN:
-        return 0.0
+        return None
     return spec.tolerance if given is None else given
 
 

@@ -76,9 +76,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What one probe saw.
 
     `facts` by key. `sealed` are pinned values that the lock holds only as one digest and the workspace in
-    detail (each file of an environment): they extend the pinned side. `evidence` and `notes_by_key` say more
-    about a key if it differs. `notes` are worth telling though nothing drifted. `how` says how sure a clean
-    answer is, such as "1,204 files by remembered digest".
+    detail (each file of an environment): they extend the pinned side, and `expectations` say how they are compared
+    where that is not exactly. `evidence` and `notes_by_key` say more about a key if it differs. `notes` are worth
+    telling though nothing drifted. `how` says how sure a clean answer is, such as "1,204 files by remembered
+    digest".
     """
 
     aspect: str
@@ -88,6 +89,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     notes_by_key: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     how: str = ""
+    expectations: dict[str, Expectation] = {}
 
 
 class Override(msgspec.Struct, frozen=True):
@@ -137,7 +139,7 @@ def compare_facts(
     A key observed and not pinned is a difference (pinned absent): the world is closed. A probe that wants to
     tell something without judging it uses `notes`.
     """
-    expectations = expectations or {}
+    expectations = {**observation.expectations, **(expectations or {})}
     both = {**pinned, **observation.sealed}
     differences: list[Difference] = []
     unknown: list[Difference] = []

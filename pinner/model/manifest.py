@@ -46,9 +46,11 @@ OWNED_ARGS = {
 RESERVED_VARIABLES = frozenset({"PINNER_RUN", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX"})
 # Variables that bring in code which nothing pins.
 CODE_VARIABLES = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
+# The order in which CUDA counts GPUs.
+GPU_ORDER = "CUDA_DEVICE_ORDER"
 
 # Sections of the format whose checks come with a later version: naming one today must not look like a pin.
-LATER_SECTIONS = ("hardware", "host", "bench")
+LATER_SECTIONS = ("host", "bench")
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]

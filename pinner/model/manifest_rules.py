@@ -11,11 +11,14 @@ import re
 from typing import Any
 
 from pinner.model.expectations import expected_problems
-from pinner.model.hardware import GPU_FACTS, MACHINE_FACTS
+from pinner.model.gpus import VARIABLE as VISIBLE_GPUS
+from pinner.model.gpus import malformed
+from pinner.model.hardware import hardware_problems
 from pinner.model.hostfacts import HOST_FACTS
 from pinner.model.manifest import (
     CODE_VARIABLES,
     FLAG,
+    GPU_ORDER,
     OWNED_ARGS,
     RESERVED_VARIABLES,
     SECRET_FLAG,
@@ -28,6 +31,7 @@ from pinner.model.manifest import (
     Serve,
     Source,
     WeightsSection,
+    env_text,
     is_inside,
     is_safe_revision,
 )
@@ -174,17 +178,7 @@ def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, 
 
 
 def _machine_problems(manifest: Manifest) -> list[tuple[str, str]]:
-    found_problems = expected_problems("host", HOST_FACTS, manifest.host)
-    hardware = manifest.hardware
-    if hardware is None:
-        return found_problems
-    machine = {key: getattr(hardware, key.replace("-", "_")) for key in MACHINE_FACTS}
-    given = {key: value for key, value in machine.items() if value is not None}
-    found_problems += expected_problems("hardware", MACHINE_FACTS, given)
-    found_problems += expected_problems("hardware.gpu", GPU_FACTS, hardware.gpu)
-    for name, facts in hardware.gpus.items():
-        found_problems += expected_problems(f"hardware.gpus.{name}", GPU_FACTS, facts)
-    return found_problems
+    return [*expected_problems("host", HOST_FACTS, manifest.host), *hardware_problems(manifest.hardware)]
 
 
 def _draft_problems(draft: Draft | None) -> list[tuple[str, str]]:
@@ -236,6 +230,13 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             )
         elif isinstance(value, str) and "\0" in value:
             found_problems.append((f"env.{name}", "holds a NUL byte, which no environment can carry"))
+        elif name == VISIBLE_GPUS and (problem := malformed(env_text(value))) is not None:
+            found_problems.append((f"env.{name}", problem))
+        elif name == GPU_ORDER and value != "PCI_BUS_ID":
+            # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
+            found_problems.append(
+                (f"env.{name}", "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card")
+            )
     return found_problems
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinner.probes import arguments, draft, environment, python_env, source, target
+from pinner.probes import arguments, draft, environment, hardware, python_env, source, target
 from pinner.probes.base import Probe
 
 PROBES: dict[str, Probe] = {
@@ -12,4 +12,5 @@ PROBES: dict[str, Probe] = {
     target.NAME: target,
     arguments.NAME: arguments,
     environment.NAME: environment,
+    hardware.NAME: hardware,
 }

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinner.engines import engine_for
+from pinner.engines.sglang_account import reported
+from pinner.errors import ManifestError
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
-from pinner.model.lock import Lock
+from pinner.model.lock import Lock, SourcePin
 from pinner.model.manifest import Manifest
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 
@@ -22,9 +24,32 @@ def pin(wish: Wish) -> tuple[str, ...]:
     return from_manifest(wish.manifest)
 
 
+def advise(wish: Wish, source: SourcePin) -> None:
+    """Warn of what the manifest leaves open. ManifestError for arguments that the source does not have."""
+    engine = engine_for(wish.manifest.engine.kind)
+    wrong = engine.argument_problems(wish.manifest, source)
+    if wrong:
+        raise ManifestError("; ".join(f"{key}: {sentence}" for key, sentence in wrong))
+    for note in engine.notes(wish.manifest, source):
+        wish.warn(note)
+
+
 def from_manifest(manifest: Manifest) -> tuple[str, ...]:
     """The same from the manifest alone: nothing else decides it."""
     return engine_for(manifest.engine.kind).argv(manifest)
+
+
+def by_flag(argv: tuple[str, ...]) -> dict[str, str]:
+    """Flag to its values as one text; what stands before the first flag is the entry point."""
+    flags: dict[str, list[str]] = {"entry-point": []}
+    current = "entry-point"
+    for argument in argv:
+        if argument.startswith("--"):
+            current, has_value, value = argument.partition("=")
+            flags.setdefault(current, []).extend([value] if has_value else [])
+        else:
+            flags[current].append(argument)
+    return {flag: " ".join(values) if values else "true" for flag, values in flags.items()}
 
 
 def observe(_scene: Scene) -> Observation | None:
@@ -39,7 +64,7 @@ def observe_live(live: LiveScene) -> Observation | None:
     sealed: dict[str, Fact] = {}
     evidence: dict[str, tuple[str, ...]] = {}
     where = (f"pid {main.pid} ({main.comm})",)
-    pinned_flags, seen_flags = _by_flag(live.argv), _by_flag(main.argv)
+    pinned_flags, seen_flags = by_flag(live.argv), by_flag(main.argv)
     if not main.argv or (len(main.argv) == 1 and len(live.argv) > 1):
         facts["command-line"] = Unknown("the main process has overwritten its command line")
         sealed["command-line"] = " ".join(live.argv[1:])
@@ -65,36 +90,7 @@ def capture(_scene: Scene) -> Any:
     return None
 
 
-def _by_flag(argv: tuple[str, ...]) -> dict[str, str]:
-    """Flag to its values as one text; what stands before the first flag is the entry point."""
-    flags: dict[str, list[str]] = {"entry-point": []}
-    current = "entry-point"
-    for argument in argv:
-        if argument.startswith("--"):
-            current, has_value, value = argument.partition("=")
-            flags.setdefault(current, []).extend([value] if has_value else [])
-        else:
-            flags[current].append(argument)
-    return {flag: " ".join(values) if values else "true" for flag, values in flags.items()}
-
-
 def _account(pinned: Mapping[str, str], account: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """For each pinned flag that the server reports as a plain value: (pinned, reported)."""
-    found = {}
-    for flag, value in pinned.items():
-        reported = account.get(flag.removeprefix("--").replace("-", "_"))
-        if isinstance(reported, bool):
-            found[flag] = (value, str(reported).lower())
-        elif isinstance(reported, (int, float)) and not _same_number(value, reported):
-            found[flag] = (value, str(reported))
-        elif isinstance(reported, str):
-            # SGLang upper-cases names of algorithms.
-            found[flag] = (value, value if reported.upper() == value.upper() else reported)
-    return found
-
-
-def _same_number(text: str, number: float) -> bool:
-    try:
-        return float(text) == float(number)
-    except ValueError:
-        return False
+    """For each pinned flag of which the server says something: (pinned, reported)."""
+    found = {flag: (value, reported(flag, value, account)) for flag, value in pinned.items()}
+    return {flag: (value, said) for flag, (value, said) in found.items() if said is not None}

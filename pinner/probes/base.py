@@ -16,7 +16,8 @@ from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
 from pinner.host.process import Started
 from pinner.host.procfs import ProcessInfo, Unreadable
-from pinner.model.facts import Difference, Fact, Observation, Unknown
+from pinner.model.facts import Difference, Expectation, Fact, Observation, Unknown
+from pinner.model.gpus import NvmlFailure
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
 
@@ -62,7 +63,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
     `deep` re-reads every byte; otherwise a remembered digest serves while the file's identity is unchanged.
     `manifest` is how a command line would name the deployment. `asked` is the question that the probe `source` has
-    put to the launch interpreter already.
+    put to the launch interpreter already, `nvml` the one of the probe `hardware` to the driver.
     """
 
     lock: Lock
@@ -73,6 +74,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     deep: bool = False
     manifest: str = "MANIFEST"
     asked: Started | Unknown | None = None
+    nvml: Started | NvmlFailure | None = None
 
 
 class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +101,7 @@ class Findings(msgspec.Struct):
     notes_by_key: dict[str, str] = {}
     notes: list[str] = []
     how: list[str] = []
+    expectations: dict[str, Expectation] = {}
 
     def differs(self, key: str, pinned: Fact, observed: Fact, note: str, *evidence: str) -> None:
         """Add one difference."""
@@ -118,6 +121,7 @@ class Findings(msgspec.Struct):
             notes_by_key=self.notes_by_key,
             notes=tuple(self.notes),
             how="; ".join(self.how),
+            expectations=self.expectations,
         )
 
 

@@ -91,7 +91,7 @@ def observe_live(live: LiveScene) -> Observation | None:
         facts=facts,
         sealed=sealed,
         evidence={name: tuple(lines) for name, lines in evidence.items()},
-        notes=_notes(added, engine_for(live.scene.lock.engine.kind).SETS),
+        notes=_notes(added, engine_for(live.scene.lock.engine.kind).sets(live.scene.lock.engine.source)),
         how=f"{len(live.processes)} processes, {len(launched)} variables each",
     )
 

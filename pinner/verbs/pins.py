@@ -42,11 +42,12 @@ def lock_check(out: Output, manifest: str) -> ExitCode:
     return code
 
 
-def lock(out: Output, manifest: str, *, upgrade: bool | str) -> ExitCode:
+def lock(out: Output, manifest: str, *, upgrade: bool | str, capture: bool) -> ExitCode:
     """Resolve everything and write the lock."""
     from pinner.deploy import resolve
 
-    outcome = resolve.lock(load_manifest(find_manifest(manifest)), home(), upgrade=upgrade, say=out.say)
+    deployment = load_manifest(find_manifest(manifest))
+    outcome = resolve.lock(deployment, home(), upgrade=upgrade, capture=capture, say=out.say)
     render.lock_text(out, outcome)
     out.envelope(ExitCode.OK, render.lock_data(outcome))
     return ExitCode.OK

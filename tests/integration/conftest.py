@@ -25,6 +25,7 @@ from tests.integration.environments import (  # noqa: F401  # fixtures
     short_racy_window,
     template,
 )
+from tests.nvml.stub import nvml, nvml_libraries  # noqa: F401  # fixtures
 
 
 def strays(run: str) -> list[procfs.ProcessInfo]:

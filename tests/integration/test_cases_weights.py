@@ -19,6 +19,7 @@ from pinner.model.lock import DraftPin, EnginePin, EnvironmentPin, Lock, PythonP
 from pinner.model.manifest import Draft, Engine, Manifest, Model, Python, Source
 from pinner.probes import draft, target
 from pinner.probes.base import Scene, Wish
+from tests import eagle_pair
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 328\n"
 
@@ -38,10 +39,8 @@ class Site:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.memory = DigestMemory(root / "digests.sqlite")
-        for name, architecture in (("model", "LlamaForCausalLM"), ("draft", "LlamaForCausalLMEagle3")):
-            (root / name).mkdir()
-            (root / name / "config.json").write_text(config(architecture))
-            (root / name / "model.safetensors").write_bytes(safetensors())
+        eagle_pair.write(root / "draft", root / "model")
+        (root / "model/model.safetensors").write_bytes(safetensors())
         self.algorithm = "EAGLE3"
         self.lock: Lock | None = None
 

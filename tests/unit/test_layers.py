@@ -25,7 +25,7 @@ LAYERS = [
     ("pinner.errors",),
 ]
 # These outlive pinner or run without it, so that they may import only the standard library and each other.
-STANDALONE = {"pinner.host.supervisor", "pinner.host.kin", "pinner.host.rundir"}
+STANDALONE = {"pinner.host.supervisor", "pinner.host.kin", "pinner.host.rundir", "pinner.host.nvml"}
 MODULES = sorted(path for path in ROOT.rglob("*.py"))
 
 

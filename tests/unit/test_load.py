@@ -97,7 +97,7 @@ def test_the_digest_ignores_comments_and_order(tmp_path: Path) -> None:
         (("version = 1", "version = 2"), ["version", "newer"]),
         (("version = 1", "version = true"), ["version"]),
         (("version = 1", 'version = "1"'), ["version"]),
-        (("[env]", "[hardware]\nx = 1\n[env]"), ["hardware", "cannot check"]),
+        (("[env]", "[bench]\nx = 1\n[env]"), ["bench", "cannot check"]),
         (('kind = "pocket"', 'kind = "sglan"'), ["engine.kind", "'sglang'"]),
         (("[model]\npath", "[model]\npath = 3\nx"), ["model"]),
         (("[env]", "[serve]\nport = 70000\n[env]"), ["serve.port"]),
@@ -119,6 +119,15 @@ def test_every_unknown_key_is_named_at_once(tmp_path: Path) -> None:
 
 def test_syntax_errors_name_the_line(tmp_path: Path) -> None:
     assert "line 2" in refusal(tmp_path, "version = 1\nkind = = 3\n")
+
+
+@pytest.mark.parametrize("kind", ["pocket", "sglang"])
+@pytest.mark.parametrize("prefix", ["SGLANG_", "SGL_", ""])
+@pytest.mark.parametrize("value", ['"3.5"', "0", '{ site = "X" }'])
+def test_variables_that_fake_acceptance_are_refused(tmp_path: Path, kind: str, prefix: str, value: str) -> None:
+    text = GOOD.replace("pocket", kind).replace("NCCL_DEBUG = 1", f"{prefix}SIMULATE_ACC_LEN = {value}")
+    message = refusal(tmp_path, text)
+    assert f"env.{prefix}SIMULATE_ACC_LEN: fakes how many drafted tokens are accepted" in message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""A stub of NVML, for tests on machines without GPUs."""
