@@ -98,7 +98,7 @@ class Engine(Protocol):
         """What the server says of itself beside its arguments. Raises HttpFailed."""
 
     def log_step_ms(self, lines: Sequence[str]) -> float | None:
-        """How long a decoding step took, by the lines of a log; None where they say nothing."""
+        """How long a step of speculative decoding took, by lines of a log; None where they say nothing."""
 
     def without_draft(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         """The same argument list without speculative decoding."""

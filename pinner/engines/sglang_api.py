@@ -201,15 +201,15 @@ def state(http: Http, url: str) -> EngineState:
 
 
 def _steps(inner: Mapping[str, Any]) -> dict[str, StepTime]:
-    """SGLang keeps seconds by batch size; the small engine keeps means, of drafting and verifying apart."""
+    """SGLang keeps seconds of whole steps by batch size; the small engine keeps means, of both parts apart."""
     times = inner.get("step_time_dict")
     if not isinstance(times, dict):
         return {}
     lists = [one for value in times.values() if isinstance(value, list) for one in value]
     if lists and all(isinstance(one, (int, float)) for one in lists):
-        return {"step_ms": StepTime(len(lists), sum(lists) * 1e3)}
+        return {"verify_step_ms": StepTime(len(lists), sum(lists) * 1e3)}
     count = inner.get("decode_steps_total")
-    names = {"decode_ms": "step_ms", "verify_ms": "verify_step_ms", "draft_ms": "draft_step_ms"}
+    names = {"verify_ms": "verify_step_ms", "draft_ms": "draft_step_ms"}
     return {
         name: StepTime(count, times[key] * count)
         for key, name in names.items()

@@ -104,16 +104,18 @@ def summary(lines: Sequence[str]) -> str:
 
 
 def step_ms(lines: Sequence[str]) -> float | None:
-    """How long a decoding step took: the median over lines with running requests.
+    """How long a step of speculative decoding took, drafting included: the median over decode lines.
 
-    Each running request gets `accept len` tokens a step, which the throughput tells in time.
+    Each running request gains the accept length by a step, and the throughput tells how fast. The first line is
+    left out: its interval began before the others.
     """
-    found = sorted(
-        1e3 * one.running * (one.accept_len or 1.0) / one.gen_throughput
+    found = [
+        1e3 * one.running * one.accept_len / one.gen_throughput
         for one in map(batch, lines)
-        if one is not None and one.phase == "decode" and one.running and one.gen_throughput
-    )
-    return found[len(found) // 2] if found else None
+        if one is not None and one.phase == "decode" and one.running and one.accept_len and one.gen_throughput
+    ]
+    ordered = sorted(found[1:])
+    return ordered[len(ordered) // 2] if ordered else None
 
 
 def notes(lines: Sequence[str]) -> tuple[str, ...]:

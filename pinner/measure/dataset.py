@@ -31,7 +31,7 @@ def pins(benches: dict[str, Bench], directory: Path) -> dict[str, BenchPin]:
         if bench.dataset is not None:
             data = _read(directory / bench.dataset, f"bench.{name}.dataset")
             rows = parse(data, directory / bench.dataset)
-            found[name] = BenchPin(dataset=bench.dataset, sha256=_digest(data), rows=len(rows))
+            found[name] = BenchPin(dataset=bench.dataset, sha256=digest(data), rows=len(rows))
     return found
 
 
@@ -43,10 +43,10 @@ def stale_reason(benches: dict[str, Bench], locked: dict[str, BenchPin], directo
             return f"bench.{name}.dataset is not the one that the lock pins"
         if bench.dataset is not None and pin is not None:
             try:
-                digest = _digest((directory / bench.dataset).read_bytes())
+                found = digest((directory / bench.dataset).read_bytes())
             except OSError as error:
                 return f"the dataset {bench.dataset} cannot be read ({error.strerror})"
-            if digest != pin.sha256:
+            if found != pin.sha256:
                 return f"the dataset {bench.dataset} has changed since"
     return None
 
@@ -94,5 +94,6 @@ def _read(path: Path, key: str) -> bytes:
         raise ManifestError(f"{key}: cannot read {path}: {error.strerror}") from None
 
 
-def _digest(data: bytes) -> str:
+def digest(data: bytes) -> str:
+    """`sha256:<hex>` of a file's bytes."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"

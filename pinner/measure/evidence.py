@@ -6,6 +6,7 @@ Pure: takes what was measured and the samples of the machine, gives sentences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -25,7 +26,7 @@ MOST_CACHED = 0.01
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement as its driver tells it; `said` is what the first failed request said.
 
-    `lag_ms` (99th percentile) and `cpu_share` of one processor are the client's own; `samples` are JSON lines.
+    `lag_ms` (99th percentile) and `cpu_share` of one processor are the client's own; `samples` are rows to keep.
     """
 
     began: float
@@ -39,7 +40,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     cached_share: float | None = None
     lag_ms: float | None = None
     cpu_share: float = 0.0
-    samples: bytes = b""
+    samples: tuple[Any, ...] = ()
 
 
 def against_measured(bench: Bench, measured: Measured, *, is_flushed: bool | None) -> list[str]:

@@ -1,7 +1,7 @@
 """What the machine did while it was measured: a sample each second, in a thread of its own.
 
-Owns gathering. GPUs are read by a child process (pinner/host/nvml.py), so that a driver that hangs holds nobody up;
-what is left of the child ends with the sampling. Must not judge: evidence.py does.
+Owns gathering. GPUs are read by a child process (pinner/host/nvml.py), so that a driver that hangs holds nobody
+up; the child ends with the sampling. Must not judge: evidence.py does.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ class Telemetry:
         self._thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
         self._child: process.Started | None = None
         self._rest = b""
+        self._one = threading.Lock()
 
     def __enter__(self) -> Telemetry:
         if self._places:
             asked = gpus.ask(str(self._every_s))
             self._child = None if isinstance(asked, NvmlFailure) else asked
-        self._take()
+        self.take()
         self._thread.start()
         return self
 
@@ -69,7 +70,7 @@ class Telemetry:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        self._take()
+        self.take()
         if self._child is not None:
             process.leave(self._child)
 
@@ -82,6 +83,11 @@ class Telemetry:
 
     def _work(self) -> None:
         while not self._ended.wait(self._every_s):
+            self.take()
+
+    def take(self) -> None:
+        """One more sample, now."""
+        with self._one:
             self._take()
 
     def _take(self) -> None:

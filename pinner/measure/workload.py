@@ -1,7 +1,7 @@
 """What a benchmark sends, and when: prompts, sampling parameters, schedules.
 
-Pure but for reading the model's config. Deterministic: the same bench, dataset and vocabulary give the same bytes on
-every machine. Each measurement draws from a seed of its own, so that no prefix cache can help, unless the bench
+Pure but for reading the model's config. Deterministic: the same bench, dataset and vocabulary give the same bytes
+on every machine. Each measurement draws from a seed of its own, so that no prefix cache can help, unless the bench
 declares a warm cache: then all send the same.
 """
 

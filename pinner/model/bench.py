@@ -20,8 +20,8 @@ LATENCIES = ("ttft", "tpot", "itl", "e2el")
 QUANTITIES = ("mean", "median", "p90", "p95", "p99")
 ACCEPT_LENGTH = "accept_length"
 SPEEDUP = "speedup"
-# A whole decoding step; with speculation it drafts and verifies, and some engines tell the two apart.
-STEP_TIMES = ("step_ms", "verify_step_ms", "draft_step_ms")
+# Of speculative decoding. An engine that does not tell the two apart counts drafting as part of verifying.
+STEP_TIMES = ("verify_step_ms", "draft_step_ms")
 METRICS: tuple[str, ...] = (
     *THROUGHPUTS,
     *(f"{latency}_{quantity}_ms" for latency in LATENCIES for quantity in QUANTITIES),
@@ -73,8 +73,8 @@ class Bench(Section, frozen=True, kw_only=True):
     `input_tokens`. `starts` are fresh servers, `repeats` measurements within each. `cache` "flush" empties the
     prefix cache before every measurement, "warm" declares that it is not. `speculation` false leaves the draft
     out; `baseline` names the bench whose output throughput `speedup` is relative to. `allowed_errors` is how
-    many requests may fail, `timeout_s` how long one may take, `client_lag_ms` how late the load generator itself may
-    be (99th percentile). `driver` puts the load; `driver_args` are flags of one that is not pinner's own.
+    many requests may fail, `timeout_s` how long one may take, `client_lag_ms` how late the load generator itself
+    may be (99th percentile). `driver` puts the load; `driver_args` are flags of one that is not pinner's own.
     """
 
     dataset: Text | None = None
