@@ -203,11 +203,38 @@ def down(
     _verb("down", output, lambda out: _serving().down(out, which, force=force))
 
 
+@app.command()
+def bench(
+    manifest: ManifestArgument,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="which [bench.NAME]; the only one without")
+    ] = None,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="measure the server that is up, not fresh ones")
+    ] = False,
+    accept: AcceptOption = [],  # noqa: B006
+    reason: ReasonOption = [],  # noqa: B006
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Check, measure, check again, write the record. 1 if an expectation is not met, 2 if it does not count."""
+    _verb(
+        "bench",
+        output,
+        lambda out: _measuring().bench(out, manifest, name, attach=attach, accepted=(accept, reason)),
+    )
+
+
 def _pins() -> Any:
     """The bodies are imported when they are called, so that `--help` stays instant."""
     from pinner.verbs import pins
 
     return pins
+
+
+def _measuring() -> Any:
+    from pinner.verbs import measuring
+
+    return measuring
 
 
 def _serving() -> Any:

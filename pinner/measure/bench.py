@@ -86,11 +86,11 @@ def bench(deployment: Deployment, name: str | None, home: Home, options: BenchOp
         began = time.time()
         machine = machine_now(lock)
         for plan, number in _order(plans, options):
-            session = _session(plan, number, run if options.attach else None)
-            if session is not None:
-                if session.refused and not any(one.sessions for one in plans):
-                    return BenchOutcome(stored=None, drift=session.before)
-                plan.sessions.append(session)
+            is_first = not any(one.sessions for one in plans)
+            session = _session(plan, number, run if options.attach else None, is_first=is_first)
+            if session is not None and session.refused and is_first:
+                return BenchOutcome(stored=None, drift=session.before)
+            plan.sessions += [session] if session is not None else []
         return _recorded(plans, options, (began, machine))
 
 
@@ -172,8 +172,8 @@ def _order(plans: Sequence[_Plan], options: BenchOptions) -> Iterator[tuple[_Pla
                 yield plan, number
 
 
-def _session(plan: _Plan, number: int, run: Run | None) -> Session | None:
-    """One start; None where an earlier one has ended the plan."""
+def _session(plan: _Plan, number: int, run: Run | None, *, is_first: bool) -> Session | None:
+    """One start; None where there is none to be had any more. What was measured before must not be lost."""
     if plan.stopped:
         return None
     if run is not None:
@@ -181,9 +181,8 @@ def _session(plan: _Plan, number: int, run: Run | None) -> Session | None:
     try:
         session = fresh(plan.place, plan.workload, number)
     except PinnerError as error:
-        if not plan.sessions:
+        if is_first:
             raise
-        # What was measured before must not be lost.
         plan.stopped = f"start {number + 1} failed: {error.message}"
         return None
     if session.refused:
