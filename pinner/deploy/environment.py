@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pinner.errors import OperationFailed
+from pinner.host.home import Home
 from pinner.model.lock import DRAFT_PLACEHOLDER, MODEL_PLACEHOLDER, EnvironmentPin, Lock
 from pinner.probes.base import Workspace
 from pinner.probes.target import weights_directory
@@ -97,9 +98,9 @@ def working_directory() -> Path:
     return Path("/")
 
 
-def argv_here(lock: Lock, workspace: Workspace, directory: Path) -> tuple[str, ...]:
+def argv_here(lock: Lock, workspace: Workspace, directory: Path, home: Home) -> tuple[str, ...]:
     """The interpreter and the locked argument list with the paths of this machine."""
-    places = {MODEL_PLACEHOLDER: str(weights_directory(directory, lock.model).resolve())}
+    places = {MODEL_PLACEHOLDER: str(weights_directory(directory, home, lock.model).resolve())}
     if lock.draft is not None:
-        places[DRAFT_PLACEHOLDER] = str(weights_directory(directory, lock.draft).resolve())
+        places[DRAFT_PLACEHOLDER] = str(weights_directory(directory, home, lock.draft).resolve())
     return (str(workspace.python), *(places.get(argument, argument) for argument in lock.engine.argv))

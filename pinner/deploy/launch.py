@@ -122,6 +122,8 @@ def _up(deployment: Deployment, lock: Lock, home: Home, options: UpOptions, say:
     running = live_run(home, deployment.key)
     _refuse_leftovers(home, deployment)
     built = materialize(deployment, lock, home, say=say)
+    for note in built.views.notes:
+        say(note)
     scene = checking.scene_for(deployment, lock, home, deep=options.deep)
     if built.drift is None:
         say("checking")
@@ -232,7 +234,7 @@ def _new_run(
         lock=data_digest(msgspec.to_builtins(lock)),
         kind=lock.engine.kind,
         url=url_of(deployment.manifest),
-        argv=argv_here(lock, workspace, deployment.directory),
+        argv=argv_here(lock, workspace, deployment.directory, home),
         variables=(),
         workspace=str(workspace.root),
         overrides=options.overrides,

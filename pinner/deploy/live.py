@@ -68,7 +68,7 @@ def _look(run: Run, scene: Scene, home: Home) -> Drift:
     live = LiveScene(
         scene=scene,
         processes=processes,
-        argv=argv_here(scene.lock, scene.workspace, scene.directory),
+        argv=argv_here(scene.lock, scene.workspace, scene.directory, home),
         env=_launched_environment(run, scene, scene.workspace, processes[0]),
         environ=_environ,
         account=_account(run),

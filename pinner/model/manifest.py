@@ -45,6 +45,8 @@ OWNED_ARGS = {
 
 # Variables that pinner sets itself, so that the world stays closed.
 RESERVED_VARIABLES = frozenset({"PINNER_RUN", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX"})
+# With it no loader asks the Hub, nor takes another revision.
+OFFLINE = "HF_HUB_OFFLINE"
 # Variables that bring in code which nothing pins.
 CODE_VARIABLES = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 # The order in which CUDA counts GPUs.

@@ -23,6 +23,9 @@ from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
 
 ETC = Path("/etc")
+# Why nothing can be told of what `materialize` makes, before it has.
+NOT_MATERIALIZED = "nothing is materialized to look at"
+
 Judgement = tuple[tuple[Difference, ...], tuple[Difference, ...]]
 
 
@@ -45,8 +48,9 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What `pin` starts from: the manifest, where its relative paths start, the previous lock.
 
-    `capture` asks for pins of the machine as it is now. `etc` is where its configuration lies. `say` takes
-    progress, `warn` what the user should know of the pins.
+    `upgrade` asks for the newest of the engine's source, `upgrade_weights` for that of `model`, `draft` or both.
+    `scratch` is a directory that goes when locking is done. `capture` asks for pins of the machine as it is now;
+    `etc` is where its configuration lies. `say` takes progress, `warn` what the user should know of the pins.
     """
 
     manifest: Manifest
@@ -55,6 +59,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     memory: DigestMemory
     previous: Lock | None = None
     upgrade: bool = False
+    upgrade_weights: frozenset[str] = frozenset()
+    scratch: Path | None = None
     capture: bool = False
     etc: Path = ETC
     say: Callable[[str], None] = lambda _line: None

@@ -27,9 +27,10 @@ HIDDEN = "(hidden)"
 def pin(wish: Wish) -> EnvironmentPin:
     """Values as the process will see them, secrets and per-site values by name only; the files they lead to."""
     found = from_manifest(wish.manifest)
-    why = leads(found.set, wish.etc)
+    engine = engine_for(wish.manifest.engine.kind)
+    why = leads(found.set, wish.etc, with_nccl=engine.uses_gpus(engine.argv(wish.manifest)))
     files: dict[str, str] = {}
-    for path, digest in digests(found.set, wish.memory, wish.etc).items():
+    for path, digest in digests(why, wish.memory).items():
         if isinstance(digest, str):
             files[path] = digest
             if path.startswith(f"{wish.etc}/"):
@@ -58,8 +59,9 @@ def observe(scene: Scene) -> Observation | None:
     """Files that variables lead to or that set more of them; the environment itself is built only at launch."""
     found = Findings()
     pins = scene.lock.env
-    why = leads(pins.set, scene.etc)
-    seen = digests(pins.set, scene.memory, scene.etc, deep=scene.deep)
+    engine = scene.lock.engine
+    why = leads(pins.set, scene.etc, with_nccl=engine_for(engine.kind).uses_gpus(engine.argv))
+    seen = digests(why, scene.memory, deep=scene.deep)
     for path in sorted(pins.files.keys() | seen.keys()):
         found.sealed[path] = pins.files.get(path, ABSENT)
         found.facts[path] = seen.get(path, ABSENT)

@@ -8,7 +8,7 @@ library does: that is pinner/probes/libraries.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pinner.host import linker
@@ -48,11 +48,9 @@ NCCL_CONF = "nccl.conf"
 _NONE = frozenset({"", "none", "STATIC_PLUGIN"})
 
 
-def digests(
-    variables: Mapping[str, str], memory: DigestMemory, etc: Path, *, deep: bool = False
-) -> dict[str, str | Absent | Unknown]:
-    """Path to digest of every file that the variables or the machine's own configuration lead to."""
-    paths = list(leads(variables, etc))
+def digests(why: Iterable[str], memory: DigestMemory, *, deep: bool = False) -> dict[str, str | Absent | Unknown]:
+    """Path to digest of every file that `leads` has found."""
+    paths = list(why)
     found = file_digests([Path(path) for path in paths], memory, deep=deep)
     told: dict[str, str | Absent | Unknown] = {}
     for path, digest in zip(paths, found, strict=True):
@@ -63,10 +61,14 @@ def digests(
     return told
 
 
-def leads(variables: Mapping[str, str], etc: Path) -> dict[str, str]:
-    """Path to the reason why the engine reads it, for a person; also of files that are named and missing."""
+def leads(variables: Mapping[str, str], etc: Path, *, with_nccl: bool) -> dict[str, str]:
+    """Path to the reason why the engine reads it, for a person; also of files that are named and missing.
+
+    `with_nccl`: the engine loads NCCL, which reads files of the machine that nobody names. An engine on CPUs does
+    not, and what a box has there for others is no business of its lock.
+    """
     found: dict[str, str] = {}
-    for path, why in _all(variables, etc):
+    for path, why in _all(variables, etc, with_nccl=with_nccl):
         found.setdefault(path, why)
     return found
 
@@ -85,8 +87,8 @@ def settings(path: Path) -> dict[str, str]:
     return found
 
 
-def _all(variables: Mapping[str, str], etc: Path) -> Iterator[tuple[str, str]]:
-    conf = etc / NCCL_CONF
+def _all(variables: Mapping[str, str], etc: Path, *, with_nccl: bool) -> Iterator[tuple[str, str]]:
+    conf = etc / NCCL_CONF if with_nccl else Path("/nonexistent")
     told = dict(variables)
     # NCCL takes what is not set yet from the file that NCCL_CONF_FILE names, then from the machine's.
     for file in (Path(variables.get("NCCL_CONF_FILE") or "/nonexistent"), conf):
@@ -107,7 +109,7 @@ def _all(variables: Mapping[str, str], etc: Path) -> Iterator[tuple[str, str]]:
     for directory in linker.search_path(variables.get(SEARCH, "")):
         for path in family_files(directory):
             yield str(path), f"{SEARCH} leads to it"
-    yield from _plugins(told, variables, etc)
+    yield from _plugins(told, variables, etc, with_nccl=with_nccl)
 
 
 def is_family(name: str) -> bool:
@@ -131,12 +133,14 @@ def family_files(directory: Path) -> list[Path]:
     return found
 
 
-def _plugins(told: Mapping[str, str], variables: Mapping[str, str], etc: Path) -> Iterator[tuple[str, str]]:
+def _plugins(
+    told: Mapping[str, str], variables: Mapping[str, str], etc: Path, *, with_nccl: bool
+) -> Iterator[tuple[str, str]]:
     """The plugins that NCCL would find; it looks for some though nobody names them."""
     directories = [*linker.search_path(variables.get(SEARCH, "")), *map(Path, linker.system_directories(etc))]
     for name, stem in PLUGINS.items():
         given = told.get(name)
-        if given is not None and given in _NONE:
+        if given in _NONE or (given is None and not with_nccl):
             continue
         if given and "/" in given:
             yield str(Path("/") / given), f"{name} names it"

@@ -21,7 +21,7 @@ from pinner.model.facts import ABSENT, Difference, Observation
 from pinner.model.lock import EnvironmentPin, PythonPin
 from pinner.probes import environment, libraries
 from pinner.probes.base import LiveScene, Scene, Workspace
-from pinner.probes.environment_files import digests
+from pinner.probes.environment_files import digests, leads
 from pinner.probes.library_versions import versions
 from tests import native, tiny
 from tests.integration.command import Pinner, differences
@@ -48,10 +48,14 @@ class Stubs:
         self.etc.mkdir()
         self.variables: dict[str, str] = {}
         self.files: dict[str, str] = {}
+        self.kind = "sglang"
 
     def scene(self) -> Scene:
         lock = lock_of(PythonPin(version=MINOR, patch_level="3.0.0", pylock="sha256:0"))
-        lock = msgspec.structs.replace(lock, env=EnvironmentPin(set=self.variables, files=self.files))
+        engine = msgspec.structs.replace(lock.engine, kind=self.kind)
+        lock = msgspec.structs.replace(
+            lock, engine=engine, env=EnvironmentPin(set=self.variables, files=self.files)
+        )
         workspace = Workspace(
             root=self.root / "work",
             tree=None,
@@ -70,7 +74,7 @@ class Stubs:
         )
 
     def pin_files(self) -> None:
-        found = digests(self.variables, DigestMemory(None), self.etc)
+        found = digests(leads(self.variables, self.etc, with_nccl=True), DigestMemory(None))
         self.files = {path: digest for path, digest in found.items() if isinstance(digest, str)}
 
     def drift(self) -> dict[str, Difference]:
@@ -425,6 +429,14 @@ def test_a_plugin_that_nccl_finds_by_itself_is_drift(stubs: Stubs) -> None:
     found = environment_drift(stubs.scene())[str(plugin)]
     assert "NCCL loads it as NCCL_NET_PLUGIN where it finds it, and nobody listed it" in found.note
     stubs.variables = {"NCCL_NET_PLUGIN": "none"}
+    assert environment_drift(stubs.scene()) == {}
+
+
+def test_what_nccl_finds_here_is_no_business_of_an_engine_on_cpus(stubs: Stubs) -> None:
+    stubs.kind = "pocket"
+    (stubs.etc / "nccl.conf").write_text("NCCL_ALGO=Ring\n")
+    (stubs.etc / "ld.so.conf").write_text(f"{stubs.root}/opt\n")
+    (stubs.root / "opt/libnccl-net.so").write_text("")
     assert environment_drift(stubs.scene()) == {}
 
 
