@@ -73,6 +73,8 @@ def find_record(text: str, home: Home) -> Stored:
     verified (see `records.damage`).
     """
     path = Path(text)
+    if not text:
+        raise UsageError("no record is named", hint="`pinner records` lists them all")
     if (path / RECORD_FILE).is_file():
         return load(path.absolute())
     if path.is_file() and path.suffix not in (".toml", ".lock"):
