@@ -135,7 +135,10 @@ def lock(
     check: Annotated[bool, typer.Option("--check", help="offline: is the lock current? 1 if it is stale")] = False,
     upgrade: Annotated[
         str | None,
-        typer.Option(metavar="[NAME]", help="take the newest of everything, or of one package, or of `engine`"),
+        typer.Option(
+            metavar="[NAME]",
+            help="take the newest of everything, or of one package, or of `engine`, `model` or `draft`",
+        ),
     ] = None,
     capture: Annotated[
         bool, typer.Option("--capture", help="also pin this machine as it is now, as the golden one")
