@@ -17,6 +17,7 @@ import msgspec
 from pinner import __version__
 from pinner.deploy.load import Deployment
 from pinner.deploy.locks import load_lock
+from pinner.deploy.materialize import materialize
 from pinner.deploy.running import Run, live_run
 from pinner.engines import engine_for
 from pinner.errors import Busy, OperationFailed, PinnerError, UsageError
@@ -127,7 +128,10 @@ def _plan(deployment: Deployment, lock: Lock, name: str, home: Home, options: Be
     wanted = deployment.manifest.bench[name]
     rows = dataset.rows_of(name, wanted, lock.bench, deployment.directory)
     made_up = not rows and wanted.driver == "pinner"
-    model = weights_directory(deployment.directory, lock.model)
+    model = weights_directory(deployment.directory, home, lock.model)
+    if made_up and not (model / "config.json").is_file():
+        # Of a repository on the Hub nothing lies here before.
+        materialize(deployment, lock, home, say=options.say)
     return _Plan(
         name=name,
         place=Place(
