@@ -225,7 +225,7 @@ def _record(plan: _Plan, options: BenchOptions, when: tuple[float, Any]) -> tupl
     files = {name: data for session in done for name, data in session.files.items()}
     pinned, left_out = _pinned_files(plan)
     after = [one.after for one in plan.sessions if one.after is not None]
-    notes = [note for session in plan.sessions for note in (*session.before.notes, *session.notes)]
+    notes = [note for session in plan.sessions for note in session.notes]
     if options.attach:
         notes.append(f"measured on {done[0].start.run if done and done[0].start else 'a server'}, which was up")
     record = Record(
