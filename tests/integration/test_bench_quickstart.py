@@ -21,7 +21,11 @@ def test_the_gain_over_the_baseline_is_a_metric(pinner: Pinner, tmp_path: Path) 
     shutil.copytree(ROOT / "deployments", target, ignore=shutil.ignore_patterns("engine", "training", "history"))
     manifest = target / "quickstart.toml"
     text = manifest.read_text().replace("port = 30000", f"port = {tiny.free_port()}")
-    for old, new in (("requests = 12", "requests = 4"), ("starts = 3", "starts = 1"), ("starts = 2", "starts = 1")):
+    for old, new in (
+        ("requests = 12", "requests = 4"),
+        ("starts = 3", "starts = 1"),
+        ("starts = 2", "starts = 1"),
+    ):
         text = text.replace(old, new)
     # How busy the machine of a test is must decide nothing.
     text = text.replace("warmup = 2", "warmup = 1\nclient-lag-ms = 10000")
