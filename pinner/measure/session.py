@@ -147,6 +147,7 @@ def _one(
     is_flushed = _flush(server, session, name) if bench.cache == "flush" else None
     place.say(f"{name}: {bench.requests} requests")
     telemetry.take()
+    telemetry.since = time.monotonic()
     # What the GPUs were like just before belongs to it: a short measurement may lie between two samples.
     first, first_gpu = len(telemetry.samples) - 1, max(0, len(telemetry.gpus) - 1)
     if is_foreign:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pinner.host import cgroup, gpus, process
+from pinner.host.progress import current
 from pinner.model.facts import Unknown
 from pinner.model.gpus import Gpu, NvmlFailure
 
@@ -50,6 +51,8 @@ class Telemetry:
     def __init__(self, pid: int | None, places: Set[str], *, every_s: float = EVERY_S) -> None:
         self.samples: list[Sample] = []
         self.gpus: list[GpuSample] = []
+        # When what is going on now began, on the monotonic clock.
+        self.since = time.monotonic()
         self._pid = pid
         self._places = places
         self._every_s = every_s
@@ -92,6 +95,8 @@ class Telemetry:
     def _work(self) -> None:
         while not self._ended.wait(self._every_s):
             self.take()
+            # A measurement may take many minutes, in which nothing else is told.
+            current().status(f"{time.monotonic() - self.since:.0f} s")
 
     def take(self) -> None:
         """One more sample, now."""

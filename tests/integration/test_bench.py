@@ -10,50 +10,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pinner.deploy.running import all_runs, run_directory
-from pinner.host import runs
+from pinner.deploy.running import all_runs
 from pinner.host.home import Home
 from tests import tiny
-from tests.integration.command import Pinner, Said, differences
+from tests.integration.benches import BENCH, deployment, locked, nothing_runs, record_of
+from tests.integration.command import Pinner, differences
 from tests.integration.engine_run import wait_for
-
-# The machine of a test may be busy: the client's own lag must decide only where a test is about it.
-BENCH = """
-[bench.decode]
-requests = 6
-input-tokens = 16
-output-tokens = 6
-concurrency = [3]
-warmup = 1
-repeats = 2
-starts = 1
-timeout-s = 20
-client-lag-ms = 10000
-"""
-
-
-def deployment(directory: Path, bench: str = BENCH, **more: str) -> Path:
-    return tiny.deployment(directory, more=bench, **more)
-
-
-def locked(pinner: Pinner, manifest: Path) -> Path:
-    said = pinner("lock", manifest)
-    assert said.code == 0, said.err
-    return manifest
-
-
-def record_of(said: Said) -> dict[str, Any]:
-    path = Path(said.data["record"]["path"]) / "record.json"
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
-def nothing_runs(home: Home) -> bool:
-    return not any(runs.is_alive(run_directory(home, run.run)) for run in all_runs(home))
 
 
 def test_bench_measures_and_keeps_everything(pinner: Pinner, tmp_path: Path, state: Home) -> None:
@@ -157,22 +122,6 @@ def test_an_expectation_that_is_not_met_is_a_regression(pinner: Pinner, tmp_path
     assert said.data["verdicts"][0]["is_met"] is False
 
 
-def test_h12_an_accept_length_of_one_fails_though_the_throughput_passes(pinner: Pinner, tmp_path: Path) -> None:
-    """Case H12: a draft that does not fit accepts nothing, and no error says so."""
-    bench = BENCH + (
-        "[bench.decode.expect]\noutput_throughput = { at-least = 1 }\naccept_length = { at-least = 2.5 }\n"
-    )
-    manifest = locked(pinner, deployment(tmp_path / "d", bench, env='STUB = "accept=1"'))
-    said = pinner.json("bench", manifest)
-    assert said.code == 1
-    met = {one["metric"]: (one["observed"], one["is_met"]) for one in said.data["verdicts"]}
-    assert met["accept_length"] == (1.0, False)
-    assert met["output_throughput"][1] is True
-    silent = locked(pinner, deployment(tmp_path / "e", bench))
-    said = pinner.json("bench", silent)
-    assert (said.code, said.json["status"]) == (3, "unknown"), "what no engine tells is not equal to anything"
-
-
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
@@ -216,70 +165,6 @@ def test_a_server_that_dies_under_load_leaves_a_record_that_does_not_count(
     assert any("ended while it was measured" in why for why in got.data["invalid"])
     assert len(record_of(got)["starts"]) == 1, "a server that dies is not tried again and again"
     assert nothing_runs(state)
-
-
-def test_h24_the_cache_is_empty_before_each_measurement(pinner: Pinner, tmp_path: Path) -> None:
-    """Case H24: a dataset of six prompts is the same six prompts each time."""
-    directory = tmp_path / "d"
-    bench = BENCH + 'dataset = "prompts.jsonl"\n'
-    manifest = deployment(directory, bench)
-    rows = "".join(json.dumps({"prompt": f"the number {number} of six"}) + "\n" for number in range(6))
-    (directory / "prompts.jsonl").write_text(rows)
-    said = pinner.json("bench", locked(pinner, manifest))
-    assert said.code == 0, said.err
-    record = record_of(said)
-    assert [(one["is_flushed"], one["cached_share"]) for one in record["measurements"]] == [(True, 0.0)] * 2
-    assert (Path(said.data["record"]["path"]) / "deployment/prompts.jsonl").read_text() == rows
-
-    manifest.write_text(manifest.read_text().replace("warmup = 1", 'warmup = 1\ncache = "warm"'))
-    said = pinner.json("bench", manifest)
-    assert said.code == 0, said.err
-    warm = record_of(said)
-    assert [one["cached_share"] for one in warm["measurements"]] == [1.0, 1.0]
-    assert warm["workload"]["cache"] == "warm"
-    assert (
-        warm["measurements"][0]["metrics"]["ttft_median_ms"]
-        < record["measurements"][0]["metrics"]["ttft_median_ms"]
-    )
-
-    (directory / "prompts.jsonl").write_text(rows.replace("six", "6"))
-    said = pinner("bench", manifest)
-    assert said.code == 2 and "prompts.jsonl has changed since" in said.err
-    assert pinner("lock", manifest, "--check").code == 1
-    assert pinner("check", manifest).code == 0, "what is served has not changed"
-
-
-def test_h24_a_cache_that_cannot_be_emptied_is_said_and_does_not_count(pinner: Pinner, tmp_path: Path) -> None:
-    """Case H24: with prompts of its own each measurement is cold all the same; with a dataset it is not."""
-    env = 'STUB = "no-flush"'
-    said = pinner.json("bench", locked(pinner, deployment(tmp_path / "d", env=env)))
-    assert said.code == 0, said.err
-    assert any("/flush_cache answers 404" in note for note in said.data["notes"])
-    assert [one["is_flushed"] for one in record_of(said)["measurements"]] == [False, False]
-
-    manifest = deployment(tmp_path / "e", BENCH + 'dataset = "prompts.jsonl"\n', env=env)
-    (tmp_path / "e" / "prompts.jsonl").write_text('{"prompt": "only this"}\n')
-    said = pinner.json("bench", locked(pinner, manifest))
-    assert said.code == 2
-    assert "came from a cache that could not be emptied" in said.data["invalid"][0]
-
-
-def test_h20_too_few_files_are_refused_before_a_server_is_started(
-    pinner: Pinner, tmp_path: Path, state: Home
-) -> None:
-    """Case H20: the load needs more connections than this process may ever have."""
-    bench = BENCH.replace("concurrency = [3]", "concurrency = [5000]").replace("requests = 6", "requests = 5000")
-    manifest = locked(pinner, deployment(tmp_path / "d", bench))
-    program = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1024));"
-        "from pinner.cli import main; sys.exit(main(['bench', sys.argv[1]]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(manifest)], capture_output=True, text=True, check=False, env=os.environ
-    )
-    assert done.returncode == 3, done.stderr
-    assert "this load needs 5,064 open files and the limit here is 1,024" in done.stderr
-    assert all_runs(state) == []
 
 
 def test_a_client_that_was_the_limit_does_not_count(pinner: Pinner, tmp_path: Path) -> None:
@@ -349,5 +234,7 @@ def test_two_benches_do_not_disturb_each_other(pinner: Pinner, tmp_path: Path, s
     said = pinner("bench", other)
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=30)
+    assert first.returncode == 130
+    assert nothing_runs(state)
     assert said.code == 3
     assert "measuring on this machine" in said.err

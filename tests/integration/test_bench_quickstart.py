@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
+from tests.integration.benches import record_of
 from tests.integration.command import Pinner
-from tests.integration.test_bench import record_of
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests import tiny
+from tests.integration.benches import BENCH, record_of
 from tests.integration.command import Pinner, Said
-from tests.integration.test_bench import BENCH, record_of
 from tests.nvml import stub
 from tests.nvml.stub import Nvml
 
