@@ -198,6 +198,7 @@ def test_a_pull_in_the_middle_is_found_after_the_measuring(pinner: Pinner, tmp_p
     assert "source.commit" in differences(said)
     record = record_of(said)
     assert record["before"]["drift"] == [] and record["after"]["drift"]
+    assert "the check after the measuring: source.commit" in record["starts"][0]["invalid"][0]
     assert len(record["starts"]) == 1 and record["measurements"][0]["metrics"], "its data are kept"
 
 
