@@ -14,7 +14,7 @@ from pinner.measure.record_summary import summaries
 from pinner.measure.statistics import mean_and_half_width
 from pinner.measure.verdicts import start_means
 from pinner.model.record import Load, Record, Verdict
-from pinner.render import drift_data, drift_text
+from pinner.render import MOST_SHOWN, drift_data, drift_text
 from pinner.terminal import Output, plain
 
 _HEADINGS = ("LOAD", "OUTPUT tok/s", "TTFT ms", "TPOT ms", "ACCEPT", "VERIFY ms", "SPEEDUP")
@@ -49,8 +49,11 @@ def bench_text(output: Output, outcome: BenchOutcome) -> None:
         output.line(output.bold(line) if number == 0 else line)
     for note in record.notes:
         output.note(note)
-    for reason in reasons(record):
+    found = reasons(record)
+    for reason in found[:MOST_SHOWN]:
         output.line(f"{output.red('does not count')}  {plain(reason)}")
+    if len(found) > MOST_SHOWN:
+        output.line(f"  … and {len(found) - MOST_SHOWN} more; `--output json` lists all")
     for verdict in record.verdicts:
         output.line(_verdict_line(output, verdict))
     if outcome.baseline is not None:
