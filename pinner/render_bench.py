@@ -14,9 +14,11 @@ from pinner.measure.record_summary import summaries
 from pinner.measure.statistics import mean_and_half_width
 from pinner.measure.verdicts import start_means
 from pinner.model.record import Load, Record, Verdict
-from pinner.render import MOST_SHOWN, drift_data, drift_text
+from pinner.render import drift_data, drift_text
 from pinner.terminal import Output, plain
 
+# Of the reasons why something does not count, which tend to be the same.
+MOST_SHOWN = 8
 _HEADINGS = ("LOAD", "OUTPUT tok/s", "TTFT ms", "TPOT ms", "ACCEPT", "VERIFY ms", "SPEEDUP")
 
 _COLUMNS = (
