@@ -1,0 +1,1 @@
+"""Measuring: load, evidence, records, statistics."""

@@ -1,0 +1,161 @@
+"""How far two sets of measurements differ, and how sure that is.
+
+Pure: takes numbers, gives numbers. The unit is the start: a fresh server of the same code differs from the last
+one by more than the repeats within it tell (memory layout, autotuning, clocks), so that repeats only make a
+start's mean more precise and never count as evidence of their own. Start means are compared on a logarithmic
+scale by Welch's t, which keeps its promise with as few starts as people can afford; a hierarchical bootstrap
+over two to five starts does not (benchmarks/verdicts.py shows both).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+# Values of the repeats, by start.
+Starts = Sequence[Sequence[float]]
+
+ALPHA = 0.05
+POWER = 0.8
+# Nobody waits for more starts than this; what needs more is told as "more than".
+MOST_STARTS = 200
+
+
+class Verdict(StrEnum):
+    """What a comparison says of B against A."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of B against A. Relative changes: 0.03 is 3 % more.
+
+    `before` and `after` are means over starts. The interval [`low`, `high`] holds the true change with
+    probability 1 - alpha; infinite where a side has fewer than two starts. `smallest` is the least change that
+    these data would have shown with a probability of 80 %. `more_starts` is how many each side lacks to settle it
+    (0 where it is settled, None where more than 200 would be needed).
+    """
+
+    before: float
+    after: float
+    change: float
+    low: float
+    high: float
+    smallest: float
+    verdict: Verdict
+    more_starts: int | None = 0
+
+
+def compare(a: Starts, b: Starts, *, less_is_better: bool, tolerance: float, alpha: float = ALPHA) -> Change:
+    """Compare B with A. `tolerance` is the relative change that nobody minds.
+
+    ValueError unless every value is positive and finite and both sides have one.
+    """
+    means_a, means_b = _start_means(a), _start_means(b)
+    logs_a, logs_b = [math.log(mean) for mean in means_a], [math.log(mean) for mean in means_b]
+    difference = _mean(logs_b) - _mean(logs_a)
+    half, smallest = _half_width(logs_a, logs_b, alpha)
+    low, high = math.expm1(difference - half), math.expm1(difference + half)
+    verdict = _verdict(low, high, tolerance, less_is_better=less_is_better)
+    more: int | None = 0
+    if verdict is Verdict.INCONCLUSIVE:
+        more = _more_starts(logs_a, logs_b, tolerance, alpha)
+    return Change(
+        before=_mean(means_a),
+        after=_mean(means_b),
+        change=math.expm1(difference),
+        low=low,
+        high=high,
+        smallest=math.expm1(smallest),
+        verdict=verdict,
+        more_starts=more,
+    )
+
+
+def _start_means(starts: Starts) -> list[float]:
+    means = []
+    for values in starts:
+        if any(not (math.isfinite(value) and value > 0) for value in values):
+            raise ValueError("a measurement is not a positive number")
+        if values:
+            means.append(_mean(values))
+    if not means:
+        raise ValueError("nothing was measured")
+    return means
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = _mean(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _half_width(a: Sequence[float], b: Sequence[float], alpha: float) -> tuple[float, float]:
+    """Half of the interval, and the smallest detectable difference; both infinite with a single start."""
+    if min(len(a), len(b)) < 2:
+        return math.inf, math.inf
+    parts = [(_variance(side) / len(side), len(side) - 1) for side in (a, b)]
+    squared = math.fsum(part for part, _ in parts)
+    if squared == 0:
+        return 0.0, 0.0
+    # Welch and Satterthwaite's degrees of freedom.
+    freedom = squared**2 / math.fsum(part**2 / degrees for part, degrees in parts)
+    error = math.sqrt(squared)
+    certain = _quantile(1 - alpha / 2, freedom)
+    return certain * error, (certain + _quantile(POWER, freedom)) * error
+
+
+def _quantile(probability: float, freedom: float) -> float:
+    from scipy.special import stdtrit  # noqa: PLC0415  # 100 ms that only a comparison has to pay
+
+    return float(stdtrit(freedom, probability))
+
+
+def _verdict(low: float, high: float, tolerance: float, *, less_is_better: bool) -> Verdict:
+    if -tolerance <= low and high <= tolerance:
+        return Verdict.EQUIVALENT
+    if low <= 0 <= high:
+        return Verdict.INCONCLUSIVE
+    return Verdict.BETTER if (low > 0) != less_is_better else Verdict.WORSE
+
+
+def _more_starts(a: Sequence[float], b: Sequence[float], tolerance: float, alpha: float) -> int | None:
+    """How many more starts each side would need if they went on to differ, and to scatter, as they do."""
+    sides = [side for side in (a, b) if len(side) > 1]
+    if not sides:
+        return 1
+    spread = math.sqrt(_mean([_variance(side) for side in sides]))
+    difference = abs(_mean(b) - _mean(a))
+    margin = math.log1p(tolerance)
+    have = min(len(a), len(b))
+    for count in range(max(have + 1, 2), MOST_STARTS + 1):
+        half = _quantile(1 - alpha / 2, 2 * count - 2) * spread * math.sqrt(2 / count)
+        if half < difference or difference + half < margin:
+            return count - have
+    return None
+
+
+def mean_and_half_width(means: Sequence[float], alpha: float = ALPHA) -> tuple[float, float | None]:
+    """The mean of start means and half of the interval that holds the true one; None with a single start."""
+    mean = _mean(means)
+    if len(means) < 2:
+        return mean, None
+    error = math.sqrt(_variance(means) / len(means))
+    return mean, _quantile(1 - alpha / 2, len(means) - 1) * error
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """One word for several metrics that count: the worst of them that is certain."""
+    for worst in (Verdict.WORSE, Verdict.INCONCLUSIVE, Verdict.BETTER):
+        if worst in verdicts:
+            return worst
+    return Verdict.EQUIVALENT
