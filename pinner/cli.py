@@ -112,12 +112,31 @@ def init(
 
 
 @app.command()
+def adopt(
+    what: Annotated[
+        str, typer.Argument(metavar="PID|URL", help="a process of a server that runs here, or its URL")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="the deployment's name; from the model's without it"),
+    ] = None,
+    directory: Annotated[Path, typer.Option(help="where to write NAME.toml and NAME.lock")] = Path(),
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Write manifest and lock of a server that runs now, and check against them. 0 clean, 1 drift, 3 unknown."""
+    _verb("adopt", output, lambda out: _adopting().adopt(out, what, name=name, directory=directory))
+
+
+@app.command()
 def lock(
     manifest: ManifestArgument,
     check: Annotated[bool, typer.Option("--check", help="offline: is the lock current? 1 if it is stale")] = False,
     upgrade: Annotated[
         str | None,
-        typer.Option(metavar="[NAME]", help="take the newest of everything, or of one package, or of `engine`"),
+        typer.Option(
+            metavar="[NAME]",
+            help="take the newest of everything, or of one package, or of `engine`, `model` or `draft`",
+        ),
     ] = None,
     capture: Annotated[
         bool, typer.Option("--capture", help="also pin this machine as it is now, as the golden one")
@@ -158,14 +177,16 @@ def up(
     manifest: ManifestArgument,
     locked: Annotated[bool, typer.Option("--locked", help="refuse if there is no lock yet")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="re-read every byte before the launch")] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="stay until the server ends; SIGTERM and Ctrl-C stop it")
+    ] = False,
     accept: AcceptOption = [],  # noqa: B006
     reason: ReasonOption = [],  # noqa: B006
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Materialize, check, launch, wait until it generates, and check the live processes."""
-    _verb(
-        "up", output, lambda out: _serving().up(out, manifest, locked=locked, deep=deep, accepted=(accept, reason))
-    )
+    how = {"locked": locked, "deep": deep, "foreground": foreground}
+    _verb("up", output, lambda out: _serving().up(out, manifest, **how, accepted=(accept, reason)))
 
 
 @app.command()
@@ -208,6 +229,12 @@ def _pins() -> Any:
     from pinner.verbs import pins
 
     return pins
+
+
+def _adopting() -> Any:
+    from pinner.verbs import adopting
+
+    return adopting
 
 
 def _serving() -> Any:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pinner.terminal import plain
 
 if TYPE_CHECKING:
+    from pinner.deploy.adopt import Adopted
     from pinner.deploy.launch import UpOutcome
     from pinner.deploy.resolve import LockOutcome
     from pinner.deploy.running import Status, Stopped
+    from pinner.model.caches import Caches
     from pinner.model.facts import Difference, Drift
     from pinner.terminal import Output
 
@@ -64,8 +66,8 @@ def drift_text(output: Output, drift: Drift, *, deep: bool) -> None:
         _groups(output, drift.differences)
     if drift.unknown:
         count = len(drift.unknown)
-        facts = "1 fact" if count == 1 else f"{count} facts"
-        output.line(f"{output.yellow('UNKNOWN')}  {facts} that could not be told, and that do not count as equal")
+        facts = "1 fact could" if count == 1 else f"{count} facts could"
+        output.line(f"{output.yellow('UNKNOWN')}  {facts} not be told, which never counts as equal")
         _groups(output, drift.unknown)
     if drift.accepted:
         output.line(f"{output.yellow('ACCEPTED')}  {_counted(drift.accepted)}")
@@ -131,6 +133,38 @@ def lock_data(outcome: LockOutcome) -> dict[str, Any]:
     }
 
 
+def adopted_text(output: Output, adopted: Adopted) -> None:
+    """What was written, what was not captured, and the verdict."""
+    for note in adopted.locked.notes:
+        output.note(note)
+    output.line(f"{output.green('adopted')}  pid {adopted.pid} ({adopted.kind})")
+    output.line(f"  wrote {adopted.manifest}")
+    output.line(f"  wrote {adopted.locked.path}")
+    if adopted.patch is not None:
+        output.line(
+            f"  wrote {adopted.patch}: the checkout's edits, to make them again elsewhere; nothing reads it"
+        )
+    if adopted.missed:
+        output.line(f"{output.yellow('NOT CAPTURED')}, or not certain; the manifest ends with the same list")
+        for sentence in adopted.missed:
+            output.line(f"  {plain(sentence)}")
+    drift_text(output, adopted.drift, deep=False)
+
+
+def adopted_data(adopted: Adopted) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "pid": adopted.pid,
+        "kind": adopted.kind,
+        "run": adopted.run or None,
+        "manifest": str(adopted.manifest),
+        "patch": str(adopted.patch) if adopted.patch else None,
+        "lock": lock_data(adopted.locked),
+        "not_captured": list(adopted.missed),
+        **drift_data(adopted.drift),
+    }
+
+
 def up_text(output: Output, outcome: UpOutcome) -> None:
     """A server that generates, or the reason why it was refused."""
     if outcome.locked is not None:
@@ -158,6 +192,10 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
     tokens = "1 token" if outcome.tokens == 1 else f"{outcome.tokens} tokens"
     drift = "no other drift" if outcome.drift.accepted else "no drift"
     output.line(f"{output.green(state)}  {outcome.run.run}: {drift}, generated {tokens}")
+    caches = outcome.run.caches
+    # An engine that compiles nothing leaves them empty for ever.
+    if caches is not None and not outcome.already and (caches.files or caches.made_by == outcome.run.run):
+        output.line(output.dim(caches_text(caches)))
     output.line(f"{outcome.url}")
 
 
@@ -168,9 +206,27 @@ def up_data(outcome: UpOutcome) -> dict[str, Any]:
         "run": outcome.run.run if outcome.run else None,
         "already": outcome.already,
         "tokens": outcome.tokens,
+        "caches": caches_data(outcome.run.caches) if outcome.run else None,
         "lock": lock_data(outcome.locked) if outcome.locked else None,
         **drift_data(outcome.drift),
     }
+
+
+def caches_text(found: Caches) -> str:
+    """The engine's caches at the launch."""
+    if found.state == "cold":
+        return "caches: cold, the first start from this lock here"
+    from pinner.model.units import size_text  # noqa: PLC0415  # only `up` shows sizes
+
+    files = "1 file" if found.files == 1 else f"{found.files:,} files"
+    return f"caches: warm, {files}, {size_text(found.size_bytes)}, begun by {found.made_by or 'an unknown run'}"
+
+
+def caches_data(found: Caches | None) -> dict[str, Any] | None:
+    """The same for JSON."""
+    if found is None:
+        return None
+    return {name: getattr(found, name) for name in found.__struct_fields__}
 
 
 def status_text(output: Output, statuses: list[Status]) -> None:

@@ -15,12 +15,10 @@ from pinner.engines import engine_for
 from pinner.errors import ExitCode, ManifestError, PinnerError
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
-from pinner.model.facts import Difference, Drift, Observation, Override, Unknown, accept
+from pinner.model.facts import ABSENT, Difference, Drift, Observation, Override, Unknown, accept
 from pinner.model.lock import Lock
 from pinner.probes import PROBES, draft, hardware, python_env, source
-from pinner.probes.base import Probe, Scene, Workspace
-
-NOT_MATERIALIZED = "nothing is materialized to look at"
+from pinner.probes.base import NOT_MATERIALIZED, Probe, Scene, Workspace
 
 # The aspects whose bytes `materialize` makes.
 BUILT_ASPECTS = ("source", "python")
@@ -83,8 +81,12 @@ def built_part(lock: Lock, drift: Drift) -> Drift:
 
 def _hints(scene: Scene, drift: Drift) -> tuple[str, ...]:
     """What puts right what pinner itself has built, or not built yet."""
-    if scene.workspace is None:
+    is_missing = any(item.observed == Unknown(NOT_MATERIALIZED) for item in drift.unknown)
+    if scene.workspace is None or is_missing:
         return (f"`pinner materialize {scene.manifest}` builds what is not there yet",) if drift.unknown else ()
+    from_hub = {name for name in ("model", "draft") if (pin := getattr(scene.lock, name)) and pin.repo}
+    if any(item.aspect in from_hub and item.observed == ABSENT for item in drift.differences):
+        return (f"`pinner materialize {scene.manifest}` puts back what is missing of the model",)
     if built_part(scene.lock, drift).differences:
         return (f"`pinner materialize --rebuild {scene.manifest}` makes {scene.workspace.root} anew",)
     return ()
@@ -105,8 +107,17 @@ def joined(parts: list[Drift]) -> Drift:
         accepted=tuple(item for part in parts for item in part.accepted),
         notes=tuple(note for part in parts for note in part.notes),
         hints=tuple(hint for part in parts for hint in part.hints),
-        how={aspect: how for part in parts for aspect, how in part.how.items()},
+        how=_joined_how(parts),
     )
+
+
+def _joined_how(parts: list[Drift]) -> dict[str, str]:
+    """How sure each aspect is, at rest and then live."""
+    how: dict[str, str] = {}
+    for part in parts:
+        for aspect, text in part.how.items():
+            how[aspect] = f"{how[aspect]}; {text}" if aspect in how else text
+    return how
 
 
 def judged(probe: Probe, lock: Lock, observation: Observation | None) -> Drift:
@@ -139,9 +150,10 @@ def _ask(name: str, probe: Probe, scene: Scene) -> Drift:
 
 def needs_workspace(name: str, lock: Lock) -> bool:
     """Whether an aspect lies in what `materialize` builds."""
+    is_built = lock.python.path is None
     if name == "source":
-        return lock.engine.source.type != "path"
-    return name == "python" and lock.python.path is None
+        return lock.engine.source.type == "git" or (lock.engine.source.type == "package" and is_built)
+    return name == "python" and is_built
 
 
 def with_workspace(scene: Scene, workspace: Workspace) -> Scene:

@@ -14,13 +14,15 @@ import msgspec
 from pinner import __version__
 from pinner.deploy.load import Deployment
 from pinner.deploy.tomlfile import bytes_digest, convert, read_toml, refuse_version
-from pinner.errors import LockError
+from pinner.errors import LockError, OperationFailed
+from pinner.host.project import project_digest
 from pinner.model import lock as lock_format
 from pinner.model import manifest as manifest_format
+from pinner.model import manifest_rules
 from pinner.model.address import without_credentials
 from pinner.model.lock import Lock, ServePin, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes import arguments, environment, hardware
+from pinner.probes import arguments, environment, hardware, host
 
 
 def load_lock(deployment: Deployment) -> Lock:
@@ -77,6 +79,13 @@ def stale_reason(deployment: Deployment, lock: Lock) -> str | None:
             return f"the patch {pin.file} cannot be read ({error.strerror})"
         if digest != pin.sha256:
             return f"the patch {pin.file} has changed since"
+    for project in lock.python.projects:
+        try:
+            content = project_digest(deployment.directory / project.path)
+        except OperationFailed as error:
+            return f"the project {project.path} cannot be told: {error.message}"
+        if content != project.content:
+            return f"the project {project.path} has changed since"
     if lock.python.pylock is not None:
         try:
             digest = bytes_digest(deployment.pylock_path.read_bytes())
@@ -104,18 +113,25 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
         "engine.source.path": (source.path, lock.engine.source.path),
         "engine.source.wish": (source.commit, lock.engine.source.wish),
         "engine.source.subdirectory": (source.subdirectory, lock.engine.source.subdirectory),
+        "engine.source.import-path": (source.import_path, lock.engine.source.import_path),
         "engine.source.name": (source.package, lock.engine.source.name),
         "engine.source.version": (source.version, lock.engine.source.version),
         "python.version": (python.version or lock.python.version, lock.python.version),
         "python.path": (python.path, lock.python.path),
         "python.exclude-newer": (python.exclude_newer, lock.python.exclude_newer),
         "python.indexes": (tuple(map(without_credentials, python.indexes)), lock.python.indexes),
+        "python.find-links": (tuple(map(without_credentials, python.find_links)), lock.python.find_links),
+        "python.projects": (python.projects, tuple(project.path for project in lock.python.projects)),
         "model": (_wished(manifest.model), _locked(lock.model)),
         "draft": (
             (_wished(draft), [getattr(draft, field) for field in fields]) if draft else None,
             (_locked(lock.draft), [getattr(lock.draft, field) for field in fields]) if lock.draft else None,
         ),
-        "env": (environment.from_manifest(manifest), lock.env),
+        "env": (environment.from_manifest(manifest), msgspec.structs.replace(lock.env, files={})),
+        "host": (
+            host.from_manifest(manifest),
+            {key: pin for key, pin in lock.host.items() if not pin.captured},
+        ),
         "serve": (ServePin(**msgspec.structs.asdict(manifest.serve)), lock.serve),
         "hardware": (hardware.from_manifest(manifest), hardware.without_capture(lock.hardware)),
     }
@@ -148,6 +164,14 @@ def _refuse_escapes(path: Path, lock: Lock) -> None:
         for pin in weights.files if weights else ():
             if not pin.path or not manifest_format.is_inside(pin.path):
                 raise LockError(f"{path}: {aspect}.files: {pin.path!r} leaves its directory")
+        if weights and weights.repo is not None:
+            # They name directories of the Hub's cache.
+            if re.fullmatch(r"[0-9a-f]{40}", weights.revision or "") is None:
+                raise LockError(f"{path}: {aspect}.revision: {weights.revision!r} is not a full commit id")
+            if manifest_rules.REPO.match(weights.repo) is None:
+                raise LockError(f"{path}: {aspect}.repo: {weights.repo!r} is not OWNER/NAME")
+        elif weights and weights.path is None:
+            raise LockError(f"{path}: {aspect}: has neither path nor repo")
     source = lock.engine.source
     if source.type not in ("git", "path", "package"):
         raise LockError(f"{path}: engine.source.type: {source.type!r} is not git, path or package")

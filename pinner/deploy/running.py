@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from pinner.deploy import segments
 from pinner.deploy.load import find_manifest, load_manifest
 from pinner.deploy.port import reachable_host
 from pinner.engines import engine_for
@@ -23,6 +24,7 @@ from pinner.host import runs
 from pinner.host.files import write_atomic
 from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
+from pinner.model.caches import Caches
 from pinner.model.facts import Override
 from pinner.model.manifest import Manifest
 
@@ -50,6 +52,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     variables: tuple[str, ...]
     workspace: str = ""
+    caches: Caches | None = None
     overrides: tuple[Override, ...] = ()
     stop_timeout_s: float = 30.0
     started: float = 0.0
@@ -274,7 +277,9 @@ def down(run: Run, home: Home, *, force: bool = False) -> Stopped:
     directory = run_directory(home, run.run)
     if runs.is_alive(directory):
         write_ending(directory, Ending(by="down"))
+        segments.remember(directory)
     result = runs.stop(directory, timeout_s=run.stop_timeout_s + SWEEP_S, force=force)
+    segments.clean_up([directory])
     return Stopped(
         run=run.run,
         already=result.already,
@@ -310,8 +315,10 @@ def log_tail(directory: Path, lines: int) -> list[str]:
     return text.splitlines()[-lines:] if lines else []
 
 
-def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:
-    """The last lines of a run's log, then each new piece of it until the run ends."""
+def follow(
+    run: Run, home: Home, *, lines: int | None, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[str]:
+    """The last lines of a run's log (None: all of it), then each new piece of it until the run ends."""
     directory = run_directory(home, run.run)
     path = directory / SERVER_LOG
     if not path.exists():
@@ -319,8 +326,9 @@ def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] =
     # A piece may end within a character.
     decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     with path.open("rb") as stream:
-        yield from (f"{line}\n" for line in log_tail(directory, lines))
-        stream.seek(0, os.SEEK_END)
+        if lines is not None:
+            yield from (f"{line}\n" for line in log_tail(directory, lines))
+            stream.seek(0, os.SEEK_END)
         while True:
             alive = runs.is_alive(directory)
             piece = stream.read()

@@ -160,6 +160,14 @@ def environ(pid: int, *, proc: Path = PROC) -> dict[str, str] | Unreadable:
     return _parse_environ(raw)
 
 
+def cwd(pid: int, *, proc: Path = PROC) -> str | None:
+    """The directory that the process works in; None where it is gone or hidden from this user."""
+    try:
+        return os.fsdecode((proc / str(pid) / "cwd").readlink())
+    except OSError:
+        return None
+
+
 def listeners(port: int, *, proc: Path = PROC) -> list[Listener]:
     """Who listens on a TCP port in the caller's network namespace, IPv4 and IPv6, one for each holder.
 
@@ -187,6 +195,25 @@ def listeners(port: int, *, proc: Path = PROC) -> list[Listener]:
         for inode, address in sorted(found.items())
         for pid in sorted(holders.get(inode, {None}), key=lambda pid: pid or 0)
     ]
+
+
+def listening(pid: int, *, proc: Path = PROC) -> set[int]:
+    """The TCP ports that a process listens on, as far as its sockets can be read. Unsupported without a /proc."""
+    require(proc)
+    own = set(_sockets(proc / str(pid) / "fd"))
+    found: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (proc / str(pid) / "net" / table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        fields = [line.split() for line in lines]
+        found |= {
+            int(field[1].rpartition(":")[2], 16)
+            for field in fields
+            if field[3] == _LISTEN and int(field[9]) in own
+        }
+    return found
 
 
 def require(proc: Path = PROC) -> None:

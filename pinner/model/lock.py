@@ -44,7 +44,9 @@ class SourcePin(Part, frozen=True, kw_only=True):
     path: `differs` maps files whose bytes are not those of the commit's tree to "<mode> <blob id>", or
     "deleted"; files that only the checkout has are listed too where the interpreter could import them. A submodule
     that is not at the commit that the tree names is "160000 <commit>", and "deleted" where it is not checked out.
-    package: `name` and `version`; its hashes stand in the pylock.
+    With `import-path` the directory is put first on the import path.
+    package: `name` and `version`; its hashes stand in the pylock, or its content among the distributions of an
+    environment in place.
     """
 
     type: str
@@ -55,6 +57,7 @@ class SourcePin(Part, frozen=True, kw_only=True):
     tree: str | None = None
     patched_tree: str | None = None
     subdirectory: str = ""
+    import_path: bool = False
     name: str | None = None
     version: str | None = None
     differs: dict[str, str] = {}
@@ -85,16 +88,26 @@ class DistributionPin(Part, frozen=True, kw_only=True):
     origin: str = ""
 
 
+class ProjectPin(Part, frozen=True, kw_only=True):
+    """A project of the user's own that is built and installed: its directory, the name of its package, and the
+    digest of its source files."""
+
+    path: str
+    name: str
+    content: str
+
+
 class PythonPin(Part, frozen=True, kw_only=True):
     """The Python environment.
 
     `version` is the minor version, `patch-level` what was used when locking (recorded, not demanded).
-    Resolved: `pylock` is the digest of pylock.NAME.toml, `exclude-newer` and `indexes` as in the manifest,
-    without credentials. In place: `path`, `distributions`, and `loose`, the files that belong to no distribution:
-    below site-packages, in a virtual environment's `bin`, and its pyvenv.cfg. `interpreter` is the digest of
-    the interpreter's binary, libpython and standard library, `site-packages` are the directories that it installs
-    to, and `linked` has the digest of each tree or file that .pth files, editable finders or symlinks to
-    directories add to the import path; paths are relative to the manifest, or absolute.
+    Resolved: `pylock` is the digest of pylock.NAME.toml, `exclude-newer`, `indexes` and `find-links` as in the
+    manifest, without credentials, and `projects` are installed besides. In place: `path`, `distributions`, and
+    `loose`, the files that belong to no distribution: below site-packages, in a virtual environment's `bin`, and
+    its pyvenv.cfg. `interpreter` is the digest of the interpreter's binary, libpython and standard library,
+    `site-packages` are the directories that it installs to, and `linked` has the digest of each tree or file that
+    .pth files, editable finders or symlinks to directories add to the import path; paths are relative to the
+    manifest, or absolute.
     """
 
     version: str
@@ -102,6 +115,8 @@ class PythonPin(Part, frozen=True, kw_only=True):
     pylock: str | None = None
     exclude_newer: str | None = None
     indexes: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    projects: tuple[ProjectPin, ...] = ()
     path: str | None = None
     distributions: tuple[DistributionPin, ...] = ()
     loose: dict[str, str] = {}
@@ -136,11 +151,16 @@ class DraftPin(WeightsPin, frozen=True, kw_only=True):
 
 
 class EnvironmentPin(Part, frozen=True, kw_only=True):
-    """The engine's environment: values as the process sees them, and names of what is passed through."""
+    """The engine's environment: values as the process sees them, and names of what is passed through.
+
+    `files` are the digests of what variables name by a path (libraries to preload or to search for, NCCL's
+    configuration, topology and plugins), and of NCCL's and the linker's own files on the machine.
+    """
 
     set: dict[str, str] = {}
     secret: dict[str, str] = {}
     site: dict[str, str] = {}
+    files: dict[str, str] = {}
 
 
 class ServePin(Part, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from pinner.model.sections import Positive, Section, Text
 FORMAT = 1
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 # Arguments stand in the lock, and everybody on the machine can read them.
 SECRET_FLAG = re.compile(r"(.*-)?(api-key|password|secret|token)\Z")
@@ -44,20 +45,26 @@ OWNED_ARGS = {
 
 # Variables that pinner sets itself, so that the world stays closed.
 RESERVED_VARIABLES = frozenset({"PINNER_RUN", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX"})
+# With it no loader asks the Hub, nor takes another revision.
+OFFLINE = "HF_HUB_OFFLINE"
 # Variables that bring in code which nothing pins.
 CODE_VARIABLES = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 # The order in which CUDA counts GPUs.
 GPU_ORDER = "CUDA_DEVICE_ORDER"
 
 # Sections of the format whose checks come with a later version: naming one today must not look like a pin.
-LATER_SECTIONS = ("host", "bench")
+LATER_SECTIONS = ("bench",)
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
 
 class Source(Section, frozen=True, kw_only=True):
-    """Where the engine's code comes from: exactly one of `git`, `path` (both with `commit`) or `package`."""
+    """Where the engine's code comes from: exactly one of `git`, `path` (both with `commit`) or `package`.
+
+    `import-path` puts `subdirectory` of a `path` first on the import path, for an environment in place that the
+    engine is not installed into. A `package` in an environment in place is the one that is installed there.
+    """
 
     git: Text | None = None
     path: Text | None = None
@@ -65,6 +72,7 @@ class Source(Section, frozen=True, kw_only=True):
     commit: Text | None = None
     version: Text | None = None
     subdirectory: str = ""
+    import_path: bool = False
 
 
 class Engine(Section, frozen=True, kw_only=True):
@@ -86,7 +94,10 @@ class Python(Section, frozen=True, kw_only=True):
     """The Python environment: either resolved (`version` and so on) or an environment in place (`path`).
 
     `extras` are extras of the engine's own project. `exclude-newer` is a date (YYYY-MM-DD) or an RFC 3339
-    time after which no release is considered. `indexes` are simple-API addresses, the first one the default.
+    time after which no release is considered. `indexes` are simple-API addresses, the first one the default, and
+    `find-links` pages or folders with more files. `overrides` are requirements that take the place of what any
+    package asks for, `excludes` names of packages that are left out whoever asks for them, and `projects`
+    directories of projects of one's own, each built and installed in place of a package of its name.
     """
 
     version: Annotated[str, Meta(pattern=r"^3\.[0-9]{1,2}$")] | None = None
@@ -94,6 +105,10 @@ class Python(Section, frozen=True, kw_only=True):
     extras: tuple[Annotated[str, Meta(pattern=NAME_PATTERN)], ...] = ()
     exclude_newer: Text | None = None
     indexes: tuple[Text, ...] = ()
+    find_links: tuple[Text, ...] = ()
+    overrides: tuple[Text, ...] = ()
+    excludes: tuple[Annotated[str, Meta(pattern=PACKAGE_PATTERN)], ...] = ()
+    projects: tuple[Text, ...] = ()
     path: Text | None = None
 
 

@@ -5,7 +5,6 @@ Pure: takes the manifest, gives (key path, sentence) pairs; pinner/deploy/load.p
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from typing import Any
@@ -19,6 +18,7 @@ from pinner.model.manifest import (
     CODE_VARIABLES,
     FLAG,
     GPU_ORDER,
+    OFFLINE,
     OWNED_ARGS,
     RESERVED_VARIABLES,
     SECRET_FLAG,
@@ -27,7 +27,6 @@ from pinner.model.manifest import (
     Draft,
     Manifest,
     PassedThrough,
-    Python,
     Serve,
     Source,
     WeightsSection,
@@ -35,14 +34,16 @@ from pinner.model.manifest import (
     is_inside,
     is_safe_revision,
 )
+from pinner.model.python_rules import python_problems
 
 
 def problems(manifest: Manifest) -> list[tuple[str, str]]:
     """Everything wrong between the keys of a well-typed manifest, as (key path, sentence)."""
     return [
         *_source_problems(manifest.engine.source, bool(manifest.engine.patches)),
+        *_import_path_problems(manifest),
         *_args_problems(manifest.engine.args),
-        *_python_problems(manifest.python, manifest.engine.source),
+        *python_problems(manifest.python, manifest.engine.source),
         *_weights_problems("model", manifest.model),
         *(_weights_problems("draft", manifest.draft) if manifest.draft else []),
         *_draft_problems(manifest.draft),
@@ -77,6 +78,15 @@ def _source_problems(source: Source, has_patches: bool) -> list[tuple[str, str]]
     return found_problems
 
 
+def _import_path_problems(manifest: Manifest) -> list[tuple[str, str]]:
+    source, key = manifest.engine.source, "engine.source.import-path"
+    if source.import_path and source.path is None:
+        return [(key, "goes with `path`: it names a directory of a checkout in place")]
+    if source.import_path and manifest.python.path is None:
+        return [(key, "goes with `python.path`: what pinner builds imports the engine anyway")]
+    return []
+
+
 def _args_problems(args: dict[str, Any]) -> list[tuple[str, str]]:
     found_problems = []
     for flag, value in args.items():
@@ -99,61 +109,8 @@ def _args_problems(args: dict[str, Any]) -> list[tuple[str, str]]:
     return found_problems
 
 
-def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
-    if python.path is not None:
-        others = [
-            name
-            for name in ("version", "requirements", "extras", "exclude-newer", "indexes")
-            if getattr(python, name.replace("-", "_"))
-        ]
-        found_problems = [
-            (f"python.{name}", "does not go with `path`: an environment in place is pinned as it is")
-            for name in others
-        ]
-        if source.path is None:
-            found_problems.append(
-                (
-                    "python.path",
-                    "needs an engine `source` with `path`: nothing is installed into an environment in place",
-                )
-            )
-        return found_problems
-    found_problems = []
-    if python.version is None:
-        found_problems.append(("python.version", 'is missing; write for example version = "3.11"'))
-    if python.exclude_newer is not None and not _is_date(python.exclude_newer):
-        found_problems.append(
-            (
-                "python.exclude-newer",
-                f"{python.exclude_newer!r} is neither a date nor an RFC 3339 time",
-            )
-        )
-    for index, requirement in enumerate(python.requirements):
-        if not requirement.isprintable():
-            # A line break would begin a line of its own, which may be an option.
-            found_problems.append((f"python.requirements[{index}]", f"{requirement!r} is not one line of text"))
-        elif requirement.lstrip().startswith("-"):
-            found_problems.append(
-                (f"python.requirements[{index}]", f"{requirement!r} is an option, not a requirement")
-            )
-    for index, address in enumerate(python.indexes):
-        if not address.startswith(("https://", "http://", "file://")) or re.search(r"\s", address):
-            found_problems.append(
-                (f"python.indexes[{index}]", f"{address!r} is not an https, http or file address")
-            )
-    return found_problems
-
-
-def _is_date(text: str) -> bool:
-    try:
-        datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return re.match(r"\d{4}-\d\d-\d\d(\Z|[T ]\d\d:\d\d:\d\d)", text) is not None
-
-
 # As the Hub has them: an owner and a name, or the name alone of its oldest repositories.
-_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?\Z")
+REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?\Z")
 
 
 def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, str]]:
@@ -168,7 +125,7 @@ def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, 
             for name in ("revision", "include", "exclude")
             if getattr(weights, name)
         ]
-    elif _REPO.match(weights.repo) is None:
+    elif REPO.match(weights.repo) is None:
         found_problems.append(
             (f"{section}.repo", f"{weights.repo!r} is not OWNER/NAME, as a repository on the Hub is")
         )
@@ -215,6 +172,8 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "is set by pinner itself"))
         elif name in CODE_VARIABLES:
             found_problems.append((f"env.{name}", "brings in code that nothing pins: install it instead"))
+        elif (fixed := _contradiction(name, value)) is not None:
+            found_problems.append((f"env.{name}", fixed))
         if isinstance(value, PassedThrough):
             given = value.secret or value.site
             if (value.secret is None) == (value.site is None):
@@ -232,12 +191,18 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "holds a NUL byte, which no environment can carry"))
         elif name == VISIBLE_GPUS and (problem := malformed(env_text(value))) is not None:
             found_problems.append((f"env.{name}", problem))
-        elif name == GPU_ORDER and value != "PCI_BUS_ID":
-            # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
-            found_problems.append(
-                (f"env.{name}", "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card")
-            )
     return found_problems
+
+
+def _contradiction(name: str, value: Any) -> str | None:
+    """Why a variable that pinner sets on purpose must not have another value."""
+    text = None if isinstance(value, PassedThrough) else env_text(value)
+    if name == OFFLINE and text != "1":
+        return "is 1 always: the engine loads what is pinned, not the Hub's"
+    if name == GPU_ORDER and text != "PCI_BUS_ID":
+        # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
+        return "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card"
+    return None
 
 
 def _text_problems(manifest: Manifest) -> list[tuple[str, str]]:
