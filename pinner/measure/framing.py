@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-# Bytes kept of each end of a fragment; the counts of an event take some 600.
-_KEEP = 1024
+# Bytes kept of a long fragment's beginning and end; the counts of an event take some 600, at its end.
+_BEGINNING, _END = 128, 1024
 _HEAD_BYTES = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
@@ -120,7 +120,7 @@ class Answer:
         return stop
 
     def _keep(self, data: memoryview, now: float) -> None:
-        if len(data) > 2 * _KEEP:
-            self.fragments.append((now, data[:_KEEP].tobytes() + data[-_KEEP:].tobytes()))
+        if len(data) > 2 * _END:
+            self.fragments.append((now, data[:_BEGINNING].tobytes() + data[-_END:].tobytes()))
         else:
             self.fragments.append((now, data.tobytes()))

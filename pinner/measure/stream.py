@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,8 +23,7 @@ _META = b'"meta_info":'
 _DECODER = json.JSONDecoder()
 _DATA = b"data: "
 _STOP = b"\n\n"
-_NEXT = _STOP + _DATA
-_DONE = b"data: [DONE]\n\n"
+_DONE = b"data: [DONE]"
 
 
 class Failure(NamedTuple):
@@ -79,15 +78,24 @@ def decode(answer: Answer, *, wanted: int | None) -> Reply:
 
 
 def _reply(answer: Answer, wanted: int | None) -> Reply:
-    data = b"".join(fragment for _, fragment in answer.fragments)
-    counts = _counts(data)
-    arrivals = _arrivals(answer, counts)
-    so_far = arrivals[-1][1] if arrivals else 0
-    is_done = data.endswith(_DONE)
-    strange = _strange(data, len(counts) + is_done)
-    if strange is not None:
-        return _error(strange, so_far)
-    meta = _meta(data[: counts[-1][0]]) if counts else None
+    arrivals: list[tuple[float, int]] = []
+    last, so_far, is_done = b"", 0, False
+    for at, whole in _completed(answer):
+        # Mostly one event with a count; else the end, several at once, or something that is no answer.
+        is_one = whole.find(_STOP) == len(whole) - len(_STOP)
+        for event in (whole,) if is_one else whole.split(_STOP)[:-1]:
+            place = event.rfind(_TOKENS)
+            if place < 0:
+                if event.startswith(_DONE):
+                    is_done = True
+                elif event.startswith(_DATA):
+                    return _error(event, so_far)
+                continue
+            last, count = event, _number(event, place + len(_TOKENS))
+            if count > so_far:
+                arrivals.append((at, count))
+                so_far = count
+    meta = _meta(last)
     if not arrivals or meta is None:
         return _failed("empty stream", "a 200 answer that brought no token")
     failure = None
@@ -105,40 +113,24 @@ def _reply(answer: Answer, wanted: int | None) -> Reply:
     )
 
 
-def _counts(data: bytes) -> list[tuple[int, int]]:
-    """Where each whole event with a count ends, and the count."""
-    counts = []
-    at = data.find(_TOKENS)
-    while at >= 0 and (stop := data.find(_STOP, at)) >= 0:
-        found = _DIGITS.match(data, at + len(_TOKENS))
-        if found is not None:
-            counts.append((stop + len(_STOP), int(found[1])))
-        at = data.find(_TOKENS, stop)
-    return counts
+def _completed(answer: Answer) -> Iterator[tuple[float, bytes]]:
+    """Whole events, mostly one at a time, with when the last byte came."""
+    pending = b""
+    for at, fragment in answer.fragments:
+        whole = pending + fragment if pending else fragment
+        if whole.endswith(_STOP):
+            yield at, whole
+            pending = b""
+        elif (stop := whole.rfind(_STOP)) >= 0:
+            yield at, whole[: stop + len(_STOP)]
+            pending = whole[stop + len(_STOP) :]
+        else:
+            pending = whole
 
 
-def _arrivals(answer: Answer, counts: Sequence[tuple[int, int]]) -> list[tuple[float, int]]:
-    """When the tokens had come that each event tells of, which is complete with its last byte."""
-    arrivals: list[tuple[float, int]] = []
-    fragments = iter(answer.fragments)
-    at, end, so_far = 0.0, 0, 0
-    for offset, count in counts:
-        while end < offset:
-            at, fragment = next(fragments)
-            end += len(fragment)
-        if count > so_far:
-            arrivals.append((at, count))
-            so_far = count
-    return arrivals
-
-
-def _strange(data: bytes, expected: int) -> bytes | None:
-    """The first event without a count, where there are more events than those that are `expected`."""
-    if data.count(_NEXT) + data.startswith(_DATA) == expected:
-        return None
-    events = data.split(_STOP)[:-1]  # what follows the last end is no event yet
-    told = (event for event in events if event.startswith(_DATA) and event + _STOP != _DONE)
-    return next((event for event in told if _TOKENS not in event), None)
+def _number(whole: bytes, start: int) -> int:
+    found = _DIGITS.match(whole, start)
+    return int(found[1]) if found else 0
 
 
 def _meta(event: bytes) -> _Meta | None:
