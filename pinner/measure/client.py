@@ -19,13 +19,14 @@ from typing import cast
 import msgspec
 
 from pinner.errors import OperationFailed
-from pinner.measure.stream import Failure, Piece, Reply, decode
+from pinner.measure.framing import Answer
+from pinner.measure.stream import Failure, Reply, decode
 
 _LAG_EVERY_S = 0.01
 # Beyond one a request: the event loop's own, the log, the memory of digests.
 SPARE_FILES = 64
+_BUFFER_BYTES = 64 * 1024
 _CLOCK = time.perf_counter
-_END = b"0\r\n\r\n"
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,28 +131,36 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-class _Stream(asyncio.Protocol):
-    """One connection with one request. Every moment is kept; nothing is looked at but the end."""
+class _Stream(asyncio.BufferedProtocol):
+    """One connection with one request. Every moment is kept; nothing is looked at but the framing."""
 
-    def __init__(self, request: bytes, ended: asyncio.Future[None]) -> None:
-        self.pieces: list[Piece] = []
+    def __init__(self, request: bytes, buffer: bytearray, zero: float, ended: asyncio.Future[None]) -> None:
+        """`buffer` may be shared: what it holds is taken out before the loop goes on. `zero` is the clock's."""
+        self.answer = Answer()
         self.sent = 0.0
         self._request = request
+        self._buffer = buffer
+        self._zero = zero
         self._ended = ended
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.sent = _CLOCK()
+        self.sent = _CLOCK() - self._zero
         self._transport.write(self._request)
 
-    def data_received(self, data: bytes) -> None:
-        self.pieces.append((_CLOCK(), data))
-        # The server is asked to close; one that does not is at its end with the last chunk.
-        if data.endswith(_END) and self._transport is not None:
+    def get_buffer(self, _sizehint: int) -> bytearray:
+        # asyncio's own would be 256 KiB, allocated anew for every chunk of some hundred bytes.
+        return self._buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self.answer.feed(self._buffer, count, _CLOCK() - self._zero)
+        # The server is asked to close; one that does not is at its end all the same.
+        if self.answer.is_whole and self._transport is not None:
             self._transport.close()
 
     def connection_lost(self, _error: Exception | None) -> None:
+        self.answer.ended()
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -181,6 +190,7 @@ class _Run:
         self._streams: list[_Stream | None] = [None] * len(calls)
         self._failures: list[Failure | None] = [None] * len(calls)
         self._zero = 0.0
+        self._buffer = bytearray(_BUFFER_BYTES)
 
     async def through(self, drive: _Drive) -> None:
         """Do all requests."""
@@ -199,7 +209,7 @@ class _Run:
         """One request from connecting to its last byte."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
-        stream = _Stream(self._requests[number], ended)
+        stream = _Stream(self._requests[number], self._buffer, self._zero, ended)
         self._streams[number] = stream
         self._intended[number] = self.now() if intended is None else intended
         deadline = loop.call_later(self._timeout_s, self._expire, number)
@@ -227,15 +237,14 @@ class _Run:
 
     def sample(self, number: int) -> Sample:
         """What came of one request, decoded."""
-        stream = self._streams[number]
-        pieces = [(at - self._zero, data) for at, data in stream.pieces] if stream is not None else []
-        failure = self._failures[number]
-        reply = Reply(failure=failure) if failure else decode(pieces, wanted=self.calls[number].wanted)
+        stream, failure = self._streams[number], self._failures[number]
+        answer = stream.answer if stream is not None else Answer()
+        reply = Reply(failure=failure) if failure else decode(answer, wanted=self.calls[number].wanted)
         intended = self._intended[number]
         return Sample(
             intended=intended,
-            sent=stream.sent - self._zero if stream is not None and stream.sent else intended,
-            ended=pieces[-1][0] if pieces else self._ended[number],
+            sent=stream.sent if stream is not None and stream.sent else intended,
+            ended=answer.fragments[-1][0] if answer.fragments else self._ended[number],
             reply=reply,
         )
 

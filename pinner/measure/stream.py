@@ -1,26 +1,28 @@
 """What a streamed answer of `/generate` says: when tokens came, how many, and whether it is an answer at all.
 
-Pure: takes the pieces of a connection with their times, as measure/client.py has kept them, and decodes them after
-the measuring. Counts come from the engine's own account in each event: a chunk may hold several tokens.
+Pure: takes an answer with its times, as measure/framing.py has kept it, and decodes it after the measuring. Counts
+come from the engine's own account in each event: a chunk may hold several tokens.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
-# Bytes with the time at which they arrived, in seconds of one clock.
-Piece = tuple[float, bytes]
+from pinner.measure.framing import Answer
 
 # Within a string of the answer its quotes would be escaped, so that generated text cannot look like it.
 _TOKENS = b'"completion_tokens":'
 _DIGITS = re.compile(rb" ?(\d+)")
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
+_META = b'"meta_info":'
+_DECODER = json.JSONDecoder()
 _DATA = b"data: "
+_STOP = b"\n\n"
 _DONE = b"data: [DONE]"
 
 
@@ -62,43 +64,43 @@ class _Meta(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    meta_info: _Meta | None = None
     error: Any = None
 
 
-def decode(pieces: Sequence[Piece], *, wanted: int | None) -> Reply:
-    """The answer that these pieces are. `wanted` is how many tokens must have come; None where fewer are fine."""
-    raw = b"".join(data for _, data in pieces)
-    head, separator, _ = raw.partition(b"\r\n\r\n")
-    status = _STATUS.match(head)
-    if not separator or status is None:
-        return _failed("no answer", "the connection was closed before an answer" if not raw else "not HTTP")
+def decode(answer: Answer, *, wanted: int | None) -> Reply:
+    """The reply that an answer is. `wanted` is how many tokens must have come; None where fewer are fine."""
+    status = _STATUS.match(answer.head)
+    if status is None:
+        return _failed("no answer", "not HTTP" if answer.head or answer.is_broken else "the connection was closed")
     if status[1] != b"200":
-        return _failed(f"status {status[1].decode()}", _text(raw[len(head) + 4 :]))
-    body, is_whole = _body(raw, len(head) + 4, is_chunked=b"transfer-encoding: chunked" in head.lower())
-    return _reply(body, _ends(pieces), wanted, is_whole=is_whole)
+        return _failed(f"status {status[1].decode()}", _text(b"".join(data for _, data in answer.fragments)))
+    return _reply(answer, wanted)
 
 
-def _reply(body: list[tuple[int, bytes]], ends: _Ends, wanted: int | None, *, is_whole: bool) -> Reply:
+def _reply(answer: Answer, wanted: int | None) -> Reply:
     arrivals: list[tuple[float, int]] = []
     last, so_far, is_done = b"", 0, False
-    for offset, event in _events(body):
-        at = event.rfind(_TOKENS)
-        if at < 0:
-            if event.startswith(_DONE):
-                is_done = True
+    for at, whole in _completed(answer):
+        # Mostly one event with a count; else the end, several at once, or something that is no answer.
+        is_one = whole.find(_STOP) == len(whole) - len(_STOP)
+        for event in (whole,) if is_one else whole.split(_STOP)[:-1]:
+            place = event.rfind(_TOKENS)
+            if place < 0:
+                if event.startswith(_DONE):
+                    is_done = True
+                elif event.startswith(_DATA):
+                    return _error(event, so_far)
                 continue
-            return _error(event, arrivals)
-        last, count = event, _number(event, at + len(_TOKENS))
-        if count > so_far:
-            arrivals.append((ends.time_of(offset), count))
-            so_far = count
+            last, count = event, _number(event, place + len(_TOKENS))
+            if count > so_far:
+                arrivals.append((at, count))
+                so_far = count
     meta = _meta(last)
     if not arrivals or meta is None:
         return _failed("empty stream", "a 200 answer that brought no token")
     failure = None
-    if not (is_whole and is_done):
-        failure = Failure("truncated", f"the stream broke off after {arrivals[-1][1]} tokens")
+    if not (answer.is_whole and is_done):
+        failure = Failure("truncated", f"the stream broke off after {so_far} tokens")
     elif wanted is not None and meta.completion_tokens != wanted:
         failure = Failure("early stop", f"{meta.completion_tokens} tokens came where {wanted} were asked for")
     return Reply(
@@ -111,81 +113,45 @@ def _reply(body: list[tuple[int, bytes]], ends: _Ends, wanted: int | None, *, is
     )
 
 
-def _events(parts: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Each event with where the part ends that completes it; a part is mostly one event."""
+def _completed(answer: Answer) -> Iterator[tuple[float, bytes]]:
+    """Whole events, mostly one at a time, with when the last byte came."""
     pending = b""
-    for offset, part in parts:
-        whole = pending + part if pending else part
-        if not whole.endswith(b"\n\n"):
+    for at, fragment in answer.fragments:
+        whole = pending + fragment if pending else fragment
+        if whole.endswith(_STOP):
+            yield at, whole
+            pending = b""
+        elif (stop := whole.rfind(_STOP)) >= 0:
+            yield at, whole[: stop + len(_STOP)]
+            pending = whole[stop + len(_STOP) :]
+        else:
             pending = whole
-            continue
-        pending = b""
-        if whole.find(b"\n\n") == len(whole) - 2 and whole.startswith(_DATA):
-            yield offset, whole
-            continue
-        for event in whole.split(b"\n\n"):
-            if event.startswith(_DATA):
-                yield offset, event
 
 
-def _number(event: bytes, start: int) -> int:
-    found = _DIGITS.match(event, start)
+def _number(whole: bytes, start: int) -> int:
+    found = _DIGITS.match(whole, start)
     return int(found[1]) if found else 0
 
 
-class _Ends(NamedTuple):
-    """Where each piece ends in the whole, and when it came."""
-
-    offsets: list[int]
-    times: list[float]
-
-    def time_of(self, offset: int) -> float:
-        """When the byte before `offset` arrived."""
-        return self.times[min(bisect_left(self.offsets, offset), len(self.times) - 1)]
-
-
-def _ends(pieces: Sequence[Piece]) -> _Ends:
-    offsets, total = [], 0
-    for _, data in pieces:
-        total += len(data)
-        offsets.append(total)
-    return _Ends(offsets, [at for at, _ in pieces])
-
-
-def _body(raw: bytes, start: int, *, is_chunked: bool) -> tuple[list[tuple[int, bytes]], bool]:
-    """The parts of a body with where each ends, and whether it is whole."""
-    if not is_chunked:
-        return [(len(raw), raw[start:])], True
-    parts: list[tuple[int, bytes]] = []
-    while (line_end := raw.find(b"\r\n", start)) >= 0:
-        try:
-            size = int(raw[start:line_end].partition(b";")[0], 16)
-        except ValueError:
-            return parts, False
-        start = line_end + 2 + size
-        if size == 0:
-            return parts, True
-        if start + 2 > len(raw):
-            break
-        parts.append((start, raw[line_end + 2 : start]))
-        start += 2
-    return parts, False
-
-
 def _meta(event: bytes) -> _Meta | None:
+    """The counts of an event, of whose text the middle may be missing: they stand in an object of their own."""
+    start = event.rfind(_META)
+    if start < 0:
+        return None
     try:
-        return msgspec.json.decode(event.removeprefix(_DATA), type=_Event).meta_info
-    except msgspec.MsgspecError:
+        text = event[start + len(_META) :].decode()
+        return msgspec.convert(_DECODER.raw_decode(text.lstrip())[0], _Meta)
+    except (ValueError, msgspec.MsgspecError):
         return None
 
 
-def _error(event: bytes, arrivals: Sequence[tuple[float, int]]) -> Reply:
+def _error(event: bytes, so_far: int) -> Reply:
     """An event without a count: an error under status 200, or something that is no answer."""
     try:
         error = msgspec.json.decode(event.removeprefix(_DATA), type=_Event).error
     except msgspec.MsgspecError:
         error = None
-    after = f"after {arrivals[-1][1] if arrivals else 0} tokens: "
+    after = f"after {so_far} tokens: "
     if error is None:
         return _failed("unknown event", after + _text(event))
     return _failed("error in stream", after + _text(msgspec.json.encode(error)))

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from pinner.measure.client import Result, Sample
+from pinner.measure.framing import Answer
 from pinner.measure.metrics import cached_share, failures, metrics
-from pinner.measure.stream import Failure, Piece, Reply, decode
+from pinner.measure.stream import Failure, Reply, decode
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -32,8 +33,13 @@ DONE = b"data: [DONE]\n\n"
 WHOLE = stream(event(1), event(3), event(4), DONE)
 
 
-def pieces(data: list[bytes]) -> list[Piece]:
-    return [(float(at), one) for at, one in enumerate(data)]
+def pieces(data: list[bytes]) -> Answer:
+    """An answer whose pieces came a second apart, after which the connection was closed."""
+    answer = Answer()
+    for at, one in enumerate(data):
+        answer.feed(bytearray(one + b"left over from before"), len(one), float(at))
+    answer.ended()
+    return answer
 
 
 def test_verifications_follow_from_the_accept_length_where_only_that_is_told() -> None:
@@ -64,6 +70,28 @@ def test_however_it_is_cut_it_says_the_same(size: int) -> None:
     assert [at for at, _ in reply.arrivals] == [float(-(-end // size) - 1) for end in ends]
 
 
+@pytest.mark.parametrize("size", [100, 20_000, 60_000])
+def test_of_a_long_text_only_the_ends_are_kept_and_nothing_is_lost(size: int) -> None:
+    told = [json.loads(event(number)[6:]) for number in (1, 2)]
+    long = [{"text": "word " * 10_000, "meta_info": one["meta_info"]} for one in told]
+    raw = b"".join(stream(*(b"data: " + json.dumps(one).encode() + b"\n\n" for one in long), DONE))
+    answer = pieces([raw[at : at + size] for at in range(0, len(raw), size)])
+    reply = decode(answer, wanted=2)
+    assert (reply.failure, [count for _, count in reply.arrivals], reply.input_tokens) == (None, [1, 2], 16)
+    kept = sum(len(data) for _, data in answer.fragments)
+    assert kept <= len(raw) if size == 100 else kept < len(raw) / 2
+
+
+def test_answers_with_a_length_and_without_any_end() -> None:
+    body = event(1) + DONE
+    sized = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:9], body[9:]]
+    assert decode(pieces(sized), wanted=1).failure is None
+    assert decode(pieces(sized[:1]), wanted=1).failure == Failure(
+        "empty stream", "a 200 answer that brought no token"
+    )
+    assert decode(pieces([b"HTTP/1.1 200 OK\r\n\r\n", body]), wanted=1).failure is None
+
+
 def test_events_that_share_a_chunk_or_are_torn_by_one() -> None:
     data = event(1) + event(2) + DONE
     torn = [HEAD, chunk(data[:70]), chunk(data[70:]), b"0\r\n\r\n"]
@@ -74,7 +102,7 @@ def test_events_that_share_a_chunk_or_are_torn_by_one() -> None:
 @pytest.mark.parametrize(
     ("data", "kind", "said"),
     [
-        ([], "no answer", "closed before"),
+        ([], "no answer", "closed"),
         ([b"SSH-2.0-x\r\n\r\n"], "no answer", "not HTTP"),
         ([b'HTTP/1.1 503 Busy\r\n\r\n{"error": "queue full"}'], "status 503", "queue full"),
         (stream(), "empty stream", "no token"),
