@@ -26,7 +26,7 @@ def test_the_incidents_deployment_lists_every_blank() -> None:
         load_manifest(KIMI)
     assert raised.value.exit_code is ExitCode.INVALID
     text = raised.value.message
-    assert text.startswith(f"{KIMI}: 13 blanks to fill in:")
+    assert text.startswith(f"{KIMI}: 19 blanks to fill in:")
     for key in (
         "engine.source.commit: the full id of commit bba2fc4",
         "model.revision: ",
@@ -54,7 +54,15 @@ def test_it_holds_the_facts_of_the_story_and_no_others() -> None:
         long = {"value": value, "class": "within", "tolerance": tolerance}
         return {f"hardware.gpu.{key}.{name}": one for name, one in long.items()}
 
+    def measured(key: str, value: float, tolerance: float) -> dict[str, object]:
+        return {f"bench.{key}.value": value, f"bench.{key}.tolerance": tolerance}
+
     assert facts(data) == {
+        **measured("eagle3.expect.output_throughput", 94, 0.03),
+        **measured("eagle3.expect.verify_step_ms", 19, 0.05),
+        **measured("without-draft.expect.output_throughput", 82.5, 0.03),
+        "bench.eagle3.baseline": "without-draft",
+        "bench.without-draft.speculation": False,
         "version": 1,
         "engine.kind": "sglang",
         "engine.source.subdirectory": "python",
@@ -72,7 +80,7 @@ def test_it_holds_the_facts_of_the_story_and_no_others() -> None:
     for fact in (
         "bba2fc4",
         "2.27.5",
-        "94 tok/s",
+        "output_throughput = { value = 94,",
         "82 to 83",
         "19 ms",
         "2325 to 2362 MHz",
@@ -93,6 +101,7 @@ def test_filled_in_it_is_a_manifest(tmp_path: Path) -> None:
         "repo": "someone/Kimi-K2.5",
         "revision": "a" * 40,
         "path": "/srv/draft",
+        "dataset": "prompts.jsonl",
         "name": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
     }
     text = KIMI.read_text()
@@ -103,6 +112,8 @@ def test_filled_in_it_is_a_manifest(tmp_path: Path) -> None:
     text = re.sub(r'(eagle-topk = )"[^"]*"', r"\g<1>1", text)
     text = re.sub(r'(num-draft-tokens = )"[^"]*"', r"\g<1>3", text)
     text = re.sub(r"NCCL_VARIABLES = .*\n", "", text)
+    text = re.sub(r'(output-tokens = )"[^"]*"', r"\g<1>256", text)
+    text = re.sub(r'(concurrency = )"[^"]*"', r"\g<1>[1]", text)
     manifest = tmp_path / "kimi-eagle3.toml"
     manifest.write_text(text)
     loaded = load_manifest(manifest).manifest
