@@ -20,6 +20,8 @@ Starts = Sequence[Sequence[float]]
 
 ALPHA = 0.05
 POWER = 0.8
+# One start of a server says nothing of how starts differ.
+LEAST_STARTS = 2
 # Nobody waits for more starts than this; what needs more is told as "more than".
 MOST_STARTS = 200
 
@@ -142,6 +144,40 @@ def _more_starts(a: Sequence[float], b: Sequence[float], tolerance: float, alpha
         if half < difference or difference + half < margin:
             return count - have
     return None
+
+
+class Look(msgspec.Struct, frozen=True):
+    """One look of a sequential comparison: after so many starts, at this probability of a false alarm."""
+
+    starts: int
+    alpha: float
+
+
+def looks(most: int, alpha: float = ALPHA) -> tuple[Look, ...]:
+    """When to look at data that grow start by start, up to `most` starts.
+
+    Who looks again and again finds something in the end, so that the looks share `alpha` in equal parts: whatever
+    they have in common, the probability that any of them calls identical code different stays below it. Each time
+    about half as many starts as before are added, since every look costs.
+    """
+    counts = []
+    count = LEAST_STARTS
+    while count < most:
+        counts.append(count)
+        count += max(1, count // 2)
+    counts.append(max(most, LEAST_STARTS))
+    return tuple(Look(starts, alpha / len(counts)) for starts in counts)
+
+
+def is_constant(starts: Starts) -> bool:
+    """Whether several starts gave the very same value, as what does not depend on time does."""
+    means = {_mean(values) for values in starts if values}
+    return len(means) == 1 and sum(bool(values) for values in starts) >= LEAST_STARTS
+
+
+def is_no_worse(change: Change, tolerance: float, *, less_is_better: bool) -> bool:
+    """Whether the whole interval is better than a loss that nobody minds."""
+    return change.high <= tolerance if less_is_better else change.low >= -tolerance
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
