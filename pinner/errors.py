@@ -5,6 +5,7 @@ PinnerError
 ├── ManifestError         2  NAME.toml cannot be used
 ├── LockError             2  NAME.lock is missing, stale, damaged or too new
 ├── ArtifactError         2  a model or draft file is not what its name says
+├── RecordError           2  a record is damaged, too new, or not what it is taken for
 ├── UnknownFact           3  a demanded fact could not be told
 └── OperationFailed       3  it could not be done
     ├── CommandFailed        a program that pinner started failed
@@ -59,6 +60,12 @@ class LockError(PinnerError):
 
 class ArtifactError(PinnerError):
     """A model or draft file is not what its name says, so it must not be pinned."""
+
+    exit_code = ExitCode.INVALID
+
+
+class RecordError(PinnerError):
+    """A record, or what should become one, cannot be used; the message names the file."""
 
     exit_code = ExitCode.INVALID
 

@@ -34,6 +34,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "runs"
 
     @property
+    def records(self) -> Path:
+        """One directory for each record; the only thing here that cannot be rebuilt."""
+        return self.root / "records"
+
+    @property
     def digests(self) -> Path:
         """The memory of file digests, an SQLite database that may be deleted at any time."""
         return self.root / "digests.sqlite"
