@@ -203,6 +203,45 @@ def down(
     _verb("down", output, lambda out: _serving().down(out, which, force=force))
 
 
+ToleranceOption = Annotated[float, typer.Option(metavar="SHARE", help="a change that nobody minds: 0.02 is 2 %")]
+
+
+@app.command()
+def compare(
+    before: Annotated[
+        str, typer.Argument(metavar="A", help="a record: the beginning of its id, a path, a manifest")
+    ],
+    after: Annotated[str, typer.Argument(metavar="B", help="the record that is judged against it")],
+    tolerance: ToleranceOption = 0.02,
+    alpha: Annotated[
+        float, typer.Option(metavar="P", help="how often identical code may be called different")
+    ] = 0.05,
+    accept: AcceptOption = [],  # noqa: B006
+    reason: ReasonOption = [],  # noqa: B006
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Judge B against A. 0 equivalent or better, 1 worse, 2 not comparable, 3 inconclusive or unknown."""
+    _verb(
+        "compare",
+        output,
+        lambda out: _explaining().compare(
+            out, before, after, tolerance=tolerance, alpha=alpha, accepted=(accept, reason)
+        ),
+    )
+
+
+@app.command()
+def diff(
+    before: Annotated[
+        str, typer.Argument(metavar="A", help="a record, a manifest, a lock, or `now`: this machine")
+    ],
+    after: Annotated[str, typer.Argument(metavar="B", help="the same")],
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Say what differs, the likeliest cause of a changed speed first. 0 the same, 1 different."""
+    _verb("diff", output, lambda out: _explaining().diff(out, before, after))
+
+
 def _pins() -> Any:
     """The bodies are imported when they are called, so that `--help` stays instant."""
     from pinner.verbs import pins
@@ -214,3 +253,9 @@ def _serving() -> Any:
     from pinner.verbs import serving
 
     return serving
+
+
+def _explaining() -> Any:
+    from pinner.verbs import explaining
+
+    return explaining

@@ -91,7 +91,7 @@ def _groups(output: Output, items: tuple[Difference, ...]) -> None:
         group = [item for item in items if item.aspect == aspect]
         output.line(f"\n{output.bold(aspect)}")
         for item in group[:MOST_SHOWN]:
-            output.line(f"  {plain(item.key)}: pinned {_shown(item.pinned)}, observed {_shown(item.observed)}")
+            output.line(f"  {plain(item.key)}: pinned {shown(item.pinned)}, observed {shown(item.observed)}")
             if item.note:
                 output.line(f"    {plain(item.note)}")
             for evidence in map(plain, item.evidence[:MOST_SHOWN]):
@@ -103,7 +103,8 @@ def _groups(output: Output, items: tuple[Difference, ...]) -> None:
     output.line()
 
 
-def _shown(fact: Any) -> str:
+def shown(fact: Any) -> str:
+    """A fact in a line of text."""
     text = str(fact)
     if text.startswith("sha256:"):
         return text[:19] + "…"

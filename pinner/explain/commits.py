@@ -51,7 +51,7 @@ def between(a: Side, b: Side, home: Home) -> Between | None:
     """What lies between the commits of two sides; None where there are none, or they are the same."""
     if a.lock is None or b.lock is None:
         return None
-    old, new = a.lock.engine.source.commit, b.lock.engine.source.commit
+    old, new = a.commit, b.commit
     if old is None or new is None or old == new:
         return None
     found = Between(old=old, new=new)
@@ -90,7 +90,12 @@ def _repositories(sides: Sequence[Side], home: Home) -> Iterator[tuple[Git, Chec
 def _told(found: Between, runner: Git, state: CheckoutState | None, hot_paths: Sequence[str]) -> Between:
     trees = [history.peel(runner, commit) for commit in (found.old, found.new)]
     story = (
-        Story(pinned=found.old, head=found.new, **_commits(runner, found.old, found.new))
+        Story(
+            pinned=found.old,
+            head=found.new,
+            came=history.log(runner, found.old, found.new),
+            went=history.log(runner, found.new, found.old),
+        )
         if state is None
         else checkout.story_between(state, found.old, found.new)
     )
@@ -102,10 +107,6 @@ def _told(found: Between, runner: Git, state: CheckoutState | None, hot_paths: S
         suspects=tuple(suspects),
         same_tree=None not in trees and trees[0][1] == trees[1][1],  # type: ignore[index]  # None is ruled out
     )
-
-
-def _commits(runner: Git, old: str, new: str) -> dict[str, tuple[CommitInfo, ...]]:
-    return {"came": history.log(runner, old, new), "went": history.log(runner, new, old)}
 
 
 def _hot_paths(a: Lock, b: Lock) -> tuple[str, ...]:

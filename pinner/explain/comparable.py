@@ -81,7 +81,8 @@ def _judge_validity(side: str, record: Record, found: _Found) -> None:
     if record.is_valid:
         left_out = len(record.measurements) - len(record.counting())
         if left_out:
-            found.notes.append(f"{left_out} of {len(record.measurements)} measurements of {side} are invalid and left out")
+            count = f"{left_out} of {len(record.measurements)}"
+            found.notes.append(f"{count} measurements of {side} are invalid and left out")
         return
     reasons = [*record.invalid]
     reasons += [reason for start in record.starts for reason in start.invalid]
@@ -103,7 +104,8 @@ def _judge_cache(a: Record, b: Record, found: _Found) -> None:
     before, after = shares
     if before is not None and after is not None and abs(after - before) > CACHED_SHARE:
         found.against(
-            f"warm against cold: of the input tokens {before:.0%} came from the prefix cache in A, {after:.0%} in B"
+            "warm against cold: of the input tokens "
+            f"{before:.0%} came from the prefix cache in A, {after:.0%} in B"
         )
         return
     for side, record, share in (("A", a, before), ("B", b, after)):
@@ -130,8 +132,8 @@ def _judge_load(a: Record, b: Record, found: _Found) -> None:
             found.against(f"different workloads: {what or 'other prompts'}")
             return
     else:
-        sides = [side for side, record in (("A", a), ("B", b)) if not record.workload_digest]
-        which = " and ".join(f"{side} ({_origin(record)})" for side, record in (("A", a), ("B", b)) if side in sides)
+        sides = [(side, record) for side, record in (("A", a), ("B", b)) if not record.workload_digest]
+        which = " and ".join(f"{side} ({_origin(record)})" for side, record in sides)
         found.unknown.append(f"whether the prompts and their lengths are the same: {which} does not tell")
     if a.is_valid and b.is_valid and not common_loads(a, b):
         loads = [", ".join(dict.fromkeys(one.load.name for one in record.counting())) for record in (a, b)]

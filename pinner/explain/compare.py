@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from pinner.errors import ExitCode
 from pinner.explain.comparable import Comparability, common_loads, comparability
 from pinner.measure import statistics
 from pinner.measure.statistics import ALPHA, Change
@@ -124,6 +125,15 @@ def overall(words: Iterable[Word]) -> Word:
     return next((word for word in order if word in found), Word.UNKNOWN)
 
 
+def exit_code(word: Word) -> ExitCode:
+    """What the process tells its caller of a verdict."""
+    if word in (Word.BETTER, Word.EQUIVALENT):
+        return ExitCode.OK
+    if word is Word.WORSE:
+        return ExitCode.DIFFERENT
+    return ExitCode.INVALID if word is Word.NOT_COMPARABLE else ExitCode.FAILED
+
+
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
     """One metric at one load: its values by start on both sides, and why it cannot be told, if so."""
 
@@ -183,8 +193,10 @@ def _missing(side: str, record: Record, load: str, name: str) -> str:
     lacking = sum(name not in one.metrics for one in at_load)
     if not lacking:
         return ""
-    return f"{side} does not tell it" if lacking == len(at_load) else (
-        f"{side} does not tell it in {lacking} of {len(at_load)} measurements"
+    return (
+        f"{side} does not tell it"
+        if lacking == len(at_load)
+        else (f"{side} does not tell it in {lacking} of {len(at_load)} measurements")
     )
 
 
@@ -209,6 +221,9 @@ def _judged(row: _Row, tolerance: float, alpha: float) -> Metric:
     verdict, reason = Word(change.verdict.value), ""
     if row.name == ACCEPT_LENGTH and change.after < ACCEPTS_NOTHING and change.before > ACCEPTS_SOMETHING:
         # No question of noise: with one token a step no draft is ever accepted.
-        verdict, reason = Word.WORSE, "the draft is never accepted any more: one token a step is decoding without it"
+        verdict, reason = (
+            Word.WORSE,
+            "the draft is never accepted any more: one token a step is decoding without it",
+        )
         change = msgspec.structs.replace(change, more_starts=0)
     return msgspec.structs.replace(metric, verdict=verdict, change=change, reason=reason)

@@ -31,9 +31,18 @@ class Rank(IntEnum):
 # What a person reads as the heading of a group, and why it stands where it stands.
 REASONS: dict[Rank, tuple[str, str]] = {
     Rank.SOURCE: ("source", "the engine's own code: one commit on a hot path moves speed more than all else"),
-    Rank.KERNELS: ("kernels and libraries", "they compute and communicate; a minor version can change the algorithm"),
-    Rank.DRAFT: ("draft and model", "other weights or steps change how many tokens are accepted, and what a step costs"),
-    Rank.ARGUMENTS: ("arguments", "they choose backends, batch sizes and memory; people know that they changed them"),
+    Rank.KERNELS: (
+        "kernels and libraries",
+        "they compute and communicate; a minor version can change the algorithm",
+    ),
+    Rank.DRAFT: (
+        "draft and model",
+        "other weights or steps change how many tokens are accepted, and what a step costs",
+    ),
+    Rank.ARGUMENTS: (
+        "arguments",
+        "they choose backends, batch sizes and memory; people know that they changed them",
+    ),
     Rank.ENVIRONMENT: ("environment", "variables of NCCL, CUDA and the engine; many are read, few matter"),
     Rank.PACKAGES: ("other packages", "they seldom touch the way of a token"),
     Rank.HARDWARE: ("hardware", "caps, clocks and links change rarely, and a check sees them first"),

@@ -51,22 +51,24 @@ def test_h24_warm_against_cold_by_what_the_engine_told() -> None:
 
 def test_h24_a_flush_that_failed_leaves_it_unknown() -> None:
     unflushed = record(measured({"output_throughput": [100.0]}, is_flushed=False))
-    assert comparability(A, unflushed).unknown == (
-        "how much came from the prefix cache in B: flushing it failed",
-    )
+    assert comparability(A, unflushed).unknown == ("how much came from the prefix cache in B: flushing it failed",)
 
 
 def test_h20_an_invalid_record_is_not_compared() -> None:
     limited = record(measured({"output_throughput": [5.0]}, invalid=("client limit: too many open files",)))
     assert sentences(A, limited) == ["B is invalid: client limit: too many open files"]
     assert sentences(limited, A) == ["A is invalid: client limit: too many open files"]
-    bad_start = record(measured({"output_throughput": [5.0]}), starts=(Start(run="r", began=1.0, invalid=("hot",)),))
+    bad_start = record(
+        measured({"output_throughput": [5.0]}), starts=(Start(run="r", began=1.0, invalid=("hot",)),)
+    )
     assert sentences(bad_start, A) == ["A is invalid: hot"]
     assert sentences(record(), A) == ["A is invalid: nothing was measured"]
 
 
 def test_h20_some_invalid_measurements_are_left_out_and_told() -> None:
-    mixed = record((*measured({"output_throughput": [99.0]}), *measured({"output_throughput": [9.0]}, invalid=("x",))))
+    mixed = record(
+        (*measured({"output_throughput": [99.0]}), *measured({"output_throughput": [9.0]}, invalid=("x",)))
+    )
     assert comparability(A, mixed).notes == ("2 of 4 measurements of B are invalid and left out",)
 
 

@@ -39,7 +39,11 @@ def test_one_start_each_is_inconclusive_and_says_how_many_more() -> None:
 
 
 def test_open_loops_count_their_latencies_and_less_is_better() -> None:
-    values = {"ttft_median_ms": [50.0, 50.1, 50.2], "tpot_median_ms": [10.0, 10.1, 9.9], "output_throughput": [9.0] * 3}
+    values = {
+        "ttft_median_ms": [50.0, 50.1, 50.2],
+        "tpot_median_ms": [10.0, 10.1, 9.9],
+        "output_throughput": [9.0] * 3,
+    }
     slower = {**values, "tpot_median_ms": [15.0, 15.2, 14.9], "output_throughput": [5.0] * 3}
     found = compare(record(measured(values, load=OPEN)), record(measured(slower, load=OPEN)))
     assert words(found) == {
@@ -128,10 +132,7 @@ def test_many_metrics_raise_no_more_false_alarms_than_one() -> None:
     count, wrong, alone = 500, 0, 0
     for _ in range(count):
         sides = [
-            [
-                [[float(100 * (1 + 0.07 * value))] for value in random.standard_normal(3)]
-                for _ in range(8)
-            ]
+            [[[float(100 * (1 + 0.07 * value))] for value in random.standard_normal(3)] for _ in range(8)]
             for _ in range(2)
         ]
         changes = [
