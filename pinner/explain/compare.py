@@ -86,7 +86,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def more_starts(self) -> int | None:
-        """How many more starts each side lacks to settle what is open; None where more than 200 would be needed."""
+        """How many more starts each side lacks to settle what is open; None: more than 200."""
         open_ = [metric.change for metric in self.counted if metric.verdict is Word.INCONCLUSIVE]
         needed = [change.more_starts for change in open_ if change is not None]
         return None if None in needed else max((one for one in needed if one is not None), default=0)
@@ -169,7 +169,7 @@ def _rows(a: Record, b: Record, load_name: str) -> Iterable[_Row]:
 
 
 def _counted(a: Record, b: Record, load: Load) -> tuple[str, ...]:
-    """What counts at this load. The accept length where either side has one, unless the other has no draft by wish."""
+    """What counts at this load; the accept length where either has one, unless a side has no draft by wish."""
     names = COUNTED[load.kind]
     has = [any(_values(record, load.name, ACCEPT_LENGTH)) for record in (a, b)]
     without_draft = any(record.workload is not None and not record.workload.speculation for record in (a, b))
@@ -177,7 +177,7 @@ def _counted(a: Record, b: Record, load: Load) -> tuple[str, ...]:
 
 
 def _values(record: Record, load: str, name: str) -> list[list[float]]:
-    """Values of the repeats by start, in the order of the starts; of those starts that were put under this load."""
+    """Values of the repeats by start, of those starts that were put under this load."""
     by_start: dict[int, list[float]] = {}
     for one in record.counting():
         if one.load.name == load:

@@ -55,7 +55,7 @@ def of_sides(a: Side, b: Side, home: Home) -> Diff:
     told = between(a, b, home)
     if a.lock is not None and b.lock is not None:
         found += [item for item in pins.differences(a.lock, b.lock) if not _is_commit(item, told)]
-        found += _packages(a, b, notes)
+        found += _packages(a, b)
         if told is not None:
             found.append(_commit(a, b, told))
     found += _accepted(a, b)
@@ -114,7 +114,7 @@ def _with_same_tree_last(found: tuple[Ranked, ...], told: Between | None) -> tup
     return tuple(sorted(moved, key=lambda item: item.rank))
 
 
-def _packages(a: Side, b: Side, notes: list[str]) -> list[Difference]:
+def _packages(a: Side, b: Side) -> list[Difference]:
     if a.packages is not None and b.packages is not None:
         return pins.package_differences(a.packages, b.packages)
     digests = [one.lock.python.pylock for one in (a, b) if one.lock is not None]

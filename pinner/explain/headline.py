@@ -34,7 +34,7 @@ def telling(comparison: Comparison) -> Metric | None:
 def moved(metric: Metric) -> str:
     """`verify step 19 → 29 ms at concurrency=8`."""
     assert metric.change is not None
-    before, after = figures(metric.change.before, metric.change.after)
+    before, after = figure(metric.change.before), figure(metric.change.after)
     unit = unit_of(metric.name)
     return f"{title(metric.name)} {before} → {after}{f' {unit}' if unit else ''} at {metric.load}"
 
@@ -56,14 +56,13 @@ def unit_of(name: str) -> str:
     return "tok/s" if name.endswith("_throughput") else ""
 
 
-def figures(*values: float) -> tuple[str, ...]:
-    """Numbers with as many digits as are needed to see that they differ, three at least."""
-    finite = [abs(value) for value in values if math.isfinite(value) and value]
-    size = math.floor(math.log10(max(finite))) + 1 if finite else 1
-    places = next(
-        (more for more in range(max(0, 3 - size), 6) if len({f"{one:.{more}f}" for one in values}) > 1), 2
-    )
-    return tuple(f"{value:.{min(places, max(0, 3 - size) + 1)}f}" for value in values)
+def figure(value: float) -> str:
+    """A number with three digits that count."""
+    if not math.isfinite(value):
+        return "∞"
+    whole = len(f"{abs(value):.0f}") if abs(value) >= 1 else 0
+    text = f"{value:,.{max(0, 3 - whole)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def cause(found: Diff) -> str:
@@ -93,7 +92,8 @@ def _has_changed(metric: Metric, tolerance: float) -> bool:
 def _order(metric: Metric) -> tuple[bool, int, float]:
     """Certain before uncertain; then by what it explains; then the largest change."""
     assert metric.change is not None
-    kind = 0 if metric.name in STEP_TIMES else 1 if metric.name == ACCEPT_LENGTH else 2 if metric.counts else 3
+    kinds = (metric.name in STEP_TIMES, metric.name == ACCEPT_LENGTH, metric.counts, True)
+    kind = kinds.index(True)
     return metric.verdict is Word.INCONCLUSIVE, kind, -abs(math.log1p(max(metric.change.change, -0.999)))
 
 

@@ -1,7 +1,7 @@
 """How two locks differ, pin by pin, with what each package moved. Pure.
 
-Owns the way from a lock to facts by aspect and key, so that what one lock has and another has not is told too. Must
-not rank: likelihood.py does.
+Owns the way from a lock to facts by aspect and key, so that what only one lock has is told too. Must not rank:
+likelihood.py does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a command line names to be explained: a record, a lock, or a manifest, which means its lock.
 
-Owns reading it into one form. It only reads; nothing is measured or looked at beyond these files and, for a record,
-where its manifest lay.
+Owns reading it into one form. It only reads, and looks at nothing beyond these files but where a record's manifest
+lay.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ NOW = "now"
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of two things that are compared.
 
-    `lock` is None for foreign evidence. `directory` is where the lock's relative paths start, if that is known here;
-    `packages` are what its pylock names, None where that cannot be told. `account` is what the server itself said of
-    its arguments. `stored` is the record that it is. `notes` are what could not be read.
+    `lock` is None for foreign evidence. `directory` is where the lock's relative paths start, if that is known
+    here; `packages` are what its pylock names, None where that cannot be told. `account` is what the server itself
+    said of its arguments. `stored` is the record that it is. `notes` are what could not be read.
     """
 
     title: str
