@@ -27,6 +27,18 @@ app = typer.Typer(
 )
 
 
+records_app = typer.Typer(rich_markup_mode=None)
+app.add_typer(records_app, name="records")
+
+
+class Kind(StrEnum):
+    """What a file that is imported can be."""
+
+    RECORD = "record"
+    LOG = "sglang-log"
+    BENCH = "bench-serving"
+
+
 class Format(StrEnum):
     """How results are printed."""
 
@@ -36,6 +48,12 @@ class Format(StrEnum):
 
 ManifestArgument = Annotated[
     str, typer.Argument(metavar="MANIFEST", help="NAME.toml; a bare name is also looked for in deployments/")
+]
+RecordArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECORD", help="the start of an id, a directory, an exported file, or a manifest's newest"
+    ),
 ]
 OutputOption = Annotated[
     Format, typer.Option("--output", help="text, or json: one envelope on stdout", show_default=True)
@@ -117,7 +135,10 @@ def lock(
     check: Annotated[bool, typer.Option("--check", help="offline: is the lock current? 1 if it is stale")] = False,
     upgrade: Annotated[
         str | None,
-        typer.Option(metavar="[NAME]", help="take the newest of everything, or of one package, or of `engine`"),
+        typer.Option(
+            metavar="[NAME]",
+            help="take the newest of everything, or of one package, or of `engine`, `model` or `draft`",
+        ),
     ] = None,
     capture: Annotated[
         bool, typer.Option("--capture", help="also pin this machine as it is now, as the golden one")
@@ -240,6 +261,84 @@ def diff(
 ) -> None:
     """Say what differs, the likeliest cause of a changed speed first. 0 the same, 1 different."""
     _verb("diff", output, lambda out: _explaining().diff(out, before, after))
+
+
+@records_app.callback(invoke_without_command=True)
+def records(
+    context: typer.Context,
+    deployment: Annotated[str | None, typer.Option(metavar="NAME", help="only of this deployment")] = None,
+    bench: Annotated[str | None, typer.Option(metavar="NAME", help="only of this bench")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="2026-11-23, or 12h, 7d, 2w ago")] = None,
+    valid: Annotated[bool, typer.Option("--valid", help="only those that may serve as a baseline")] = False,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """List what was measured, newest first; the commands below show, carry and sign records."""
+    if context.invoked_subcommand is None:
+        wanted = {"deployment": deployment, "bench": bench, "since": since, "valid": valid}
+        _verb("records", output, lambda out: _records().list_(out, **wanted))
+
+
+@records_app.command("show")
+def records_show(record: RecordArgument, output: OutputOption = Format.TEXT) -> None:
+    """Show one record: what was measured, under which pins, what came out. 2 if it is damaged."""
+    _verb("records show", output, lambda out: _records().show(out, record))
+
+
+@records_app.command("export")
+def records_export(
+    record: RecordArgument,
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="a new file, or a directory")] = Path(),
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Write a record with all that belongs to it to one file."""
+    _verb("records export", output, lambda out: _records().export(out, record, file))
+
+
+@records_app.command("import")
+def records_import(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    kind: Annotated[
+        Kind | None, typer.Option(help="what FILE is; without it, it is told by how it begins")
+    ] = None,
+    deployment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="whose log or result it is; by default FILE's name")
+    ] = None,
+    ended: Annotated[
+        str | None, typer.Option(metavar="TIME", help="when a result without times was measured")
+    ] = None,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Take in an exported record, verified, or an SGLang log or bench_serving result as a foreign one."""
+    given = {"kind": kind and kind.value, "deployment": deployment, "ended": ended}
+    _verb("records import", output, lambda out: _records().import_(out, file, **given))
+
+
+@records_app.command("sign")
+def records_sign(
+    record: RecordArgument,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="an SSH key; its .pub if the agent holds it")],
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Sign a record with an SSH key; the signature travels with it."""
+    _verb("records sign", output, lambda out: _records().sign(out, record, key))
+
+
+@records_app.command("verify")
+def records_verify(
+    record: RecordArgument,
+    allowed_signers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="demand a signature by one of these; see ssh-keygen(1)")
+    ] = None,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Read every byte of a record again, and tell who signed it. 2 if anything is not as it was written."""
+    _verb("records verify", output, lambda out: _records().verify(out, record, allowed_signers))
+
+
+def _records() -> Any:
+    from pinner.verbs import records as bodies
+
+    return bodies
 
 
 def _pins() -> Any:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pinner.deploy.launch import UpOutcome
     from pinner.deploy.resolve import LockOutcome
     from pinner.deploy.running import Status, Stopped
+    from pinner.model.caches import Caches
     from pinner.model.facts import Difference, Drift
     from pinner.terminal import Output
 
@@ -159,6 +160,10 @@ def up_text(output: Output, outcome: UpOutcome) -> None:
     tokens = "1 token" if outcome.tokens == 1 else f"{outcome.tokens} tokens"
     drift = "no other drift" if outcome.drift.accepted else "no drift"
     output.line(f"{output.green(state)}  {outcome.run.run}: {drift}, generated {tokens}")
+    caches = outcome.run.caches
+    # An engine that compiles nothing leaves them empty for ever.
+    if caches is not None and not outcome.already and (caches.files or caches.made_by == outcome.run.run):
+        output.line(output.dim(caches_text(caches)))
     output.line(f"{outcome.url}")
 
 
@@ -169,9 +174,27 @@ def up_data(outcome: UpOutcome) -> dict[str, Any]:
         "run": outcome.run.run if outcome.run else None,
         "already": outcome.already,
         "tokens": outcome.tokens,
+        "caches": caches_data(outcome.run.caches) if outcome.run else None,
         "lock": lock_data(outcome.locked) if outcome.locked else None,
         **drift_data(outcome.drift),
     }
+
+
+def caches_text(found: Caches) -> str:
+    """The engine's caches at the launch."""
+    if found.state == "cold":
+        return "caches: cold, the first start from this lock here"
+    from pinner.model.units import size_text  # noqa: PLC0415  # only `up` shows sizes
+
+    files = "1 file" if found.files == 1 else f"{found.files:,} files"
+    return f"caches: warm, {files}, {size_text(found.size_bytes)}, begun by {found.made_by or 'an unknown run'}"
+
+
+def caches_data(found: Caches | None) -> dict[str, Any] | None:
+    """The same for JSON."""
+    if found is None:
+        return None
+    return {name: getattr(found, name) for name in found.__struct_fields__}
 
 
 def status_text(output: Output, statuses: list[Status]) -> None:

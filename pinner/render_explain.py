@@ -63,7 +63,7 @@ def _table(output: Output, comparison: Comparison) -> None:
     output.line(
         output.dim(
             f"{counted}, the others (in brackets) are only shown{more}. {_confidence(comparison)} "
-            f"A change of {comparison.tolerance:.0%} is tolerated. Detectable: what these starts show 4 times in 5."
+            f"A change of {comparison.tolerance:.0%} is tolerated. Detectable: what they show 4 times in 5."
         )
     )
 

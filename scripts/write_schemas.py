@@ -10,6 +10,7 @@ import msgspec
 
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
+from pinner.model.record import Record
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -20,6 +21,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     for name, title, struct in (
         ("manifest.schema.json", "pinner manifest, format 1", Manifest),
         ("lock.schema.json", "pinner lock, format 1", Lock),
+        ("record.schema.json", "pinner record, format 1", Record),
     ):
         schema = msgspec.json.schema(struct)
         found[name] = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}

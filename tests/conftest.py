@@ -11,7 +11,7 @@ import pytest
 from pinner.host.home import Home
 
 # Variables of the developer's shell that would change what is tested.
-CALLER = ("UV_", "PIP_", "GIT_", "PINNER_", "PYTHON", "NCCL_", "SGLANG_", "CUDA_", "POCKET_")
+CALLER = ("UV_", "PIP_", "GIT_", "PINNER_", "PYTHON", "NCCL_", "SGLANG_", "CUDA_", "POCKET_", "HF_", "HUGGING")
 
 
 @pytest.fixture(autouse=True)

@@ -105,6 +105,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+if "shm" in STUB:
+    import mmap
+    name, _, size = STUB["shm"].partition(":")
+    with open(f"/dev/shm/{name}", "w+b") as segment:
+        segment.write(b"x" * int(size))
+        segment.flush()
+        held = mmap.mmap(segment.fileno(), 0)
+if "compile" in STUB:
+    kernel = os.path.join(os.environ["XDG_CACHE_HOME"], "kernel.o")
+    os.makedirs(os.path.dirname(kernel), exist_ok=True)
+    with open(kernel, "a") as file:
+        file.write(STUB["compile"])
 SLEEP = "import sys, time; time.sleep(float(sys.argv[1]))"
 if "shout" in STUB:
     print("\x1b[2J\x1b]0;title\x07")

@@ -54,7 +54,7 @@ def ensure_arguments(
 
     `is_verified`: this call has just looked at every byte of it. What cannot be asked is told and not remembered.
     """
-    question = _question(lock, workspace, deployment.directory)
+    question = _question(lock, workspace, deployment.directory, home)
     digest = data_digest(msgspec.to_builtins(question)).removeprefix("sha256:")
     remembered = workspace.root / f"arguments-{digest[:24]}.json"
     if remembered.exists():
@@ -77,9 +77,9 @@ def ensure_arguments(
     write_atomic(remembered, msgspec.json.encode(answer))
 
 
-def _question(lock: Lock, workspace: Workspace, directory: Path) -> _Question:
+def _question(lock: Lock, workspace: Workspace, directory: Path, home: Home) -> _Question:
     # The interpreter, `-m` and the module come before the flags.
-    argv = argv_here(lock, workspace, directory)[3:]
+    argv = argv_here(lock, workspace, directory, home)[3:]
     env = {**fixed_variables(workspace, in_place=is_in_place(lock)), **lock.env.set, "CUDA_VISIBLE_DEVICES": ""}
     program = engine_for(lock.engine.kind).ARGUMENT_QUESTION
     return _Question(program, argv, env, tuple(sorted(lock.env.set)))

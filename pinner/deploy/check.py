@@ -15,12 +15,10 @@ from pinner.engines import engine_for
 from pinner.errors import ExitCode, ManifestError, PinnerError
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
-from pinner.model.facts import Difference, Drift, Observation, Override, Unknown, accept
+from pinner.model.facts import ABSENT, Difference, Drift, Observation, Override, Unknown, accept
 from pinner.model.lock import Lock
 from pinner.probes import PROBES, draft, hardware, python_env, source
-from pinner.probes.base import Probe, Scene, Workspace
-
-NOT_MATERIALIZED = "nothing is materialized to look at"
+from pinner.probes.base import NOT_MATERIALIZED, Probe, Scene, Workspace
 
 # The aspects whose bytes `materialize` makes.
 BUILT_ASPECTS = ("source", "python")
@@ -83,8 +81,12 @@ def built_part(lock: Lock, drift: Drift) -> Drift:
 
 def _hints(scene: Scene, drift: Drift) -> tuple[str, ...]:
     """What puts right what pinner itself has built, or not built yet."""
-    if scene.workspace is None:
+    is_missing = any(item.observed == Unknown(NOT_MATERIALIZED) for item in drift.unknown)
+    if scene.workspace is None or is_missing:
         return (f"`pinner materialize {scene.manifest}` builds what is not there yet",) if drift.unknown else ()
+    from_hub = {name for name in ("model", "draft") if (pin := getattr(scene.lock, name)) and pin.repo}
+    if any(item.aspect in from_hub and item.observed == ABSENT for item in drift.differences):
+        return (f"`pinner materialize {scene.manifest}` puts back what is missing of the model",)
     if built_part(scene.lock, drift).differences:
         return (f"`pinner materialize --rebuild {scene.manifest}` makes {scene.workspace.root} anew",)
     return ()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pinner.errors import OperationFailed
+from pinner.host.home import Home
 from pinner.model.lock import DRAFT_PLACEHOLDER, MODEL_PLACEHOLDER, EnvironmentPin, Lock
 from pinner.probes.base import Workspace
 from pinner.probes.target import weights_directory
@@ -16,9 +18,11 @@ from pinner.probes.target import weights_directory
 # Variables of the caller that people expect to reach the engine, and that never do.
 NEVER_PASSED = ("PYTHONPATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONSTARTUP")
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 
-def fixed_variables(workspace: Workspace, *, in_place: bool) -> dict[str, str]:
-    """What every engine gets besides the lock's variables.
+
+def fixed_variables(workspace: Workspace, *, in_place: bool, caches: Mapping[str, str] = _NONE) -> dict[str, str]:
+    """What every engine gets besides the lock's variables; `caches` are those that place its caches.
 
     `in_place`: some of its code lies in a checkout or environment that is not pinner's, so byte code is kept in
     the workspace and never read from, or written to, the directories of the user.
@@ -44,13 +48,18 @@ def fixed_variables(workspace: Workspace, *, in_place: bool) -> dict[str, str]:
     }
     if in_place:
         env["PYTHONPYCACHEPREFIX"] = str(workspace.root / "bytecode")
-    return env
+    return {**env, **caches}
 
 
 def launch_environment(
-    workspace: Workspace, pin: EnvironmentPin, caller: Mapping[str, str], *, in_place: bool
+    workspace: Workspace,
+    pin: EnvironmentPin,
+    caller: Mapping[str, str],
+    *,
+    in_place: bool,
+    caches: Mapping[str, str] = _NONE,
 ) -> dict[str, str]:
-    """The exact environment of the engine's main process.
+    """The exact environment of the engine's main process. A variable of the lock goes before one of pinner's.
 
     Raises OperationFailed naming every variable that the lock takes from the caller and the caller lacks.
     """
@@ -63,7 +72,7 @@ def launch_environment(
             hint="set them in the shell that runs pinner; their values are passed on and never stored",
         )
     passed = {name: caller[given] for name, given in {**pin.secret, **pin.site}.items()}
-    return {**fixed_variables(workspace, in_place=in_place), **pin.set, **passed}
+    return {**fixed_variables(workspace, in_place=in_place, caches=caches), **pin.set, **passed}
 
 
 def not_passed_on(families: tuple[str, ...], pin: EnvironmentPin, caller: Mapping[str, str]) -> list[str]:
@@ -81,9 +90,9 @@ def working_directory() -> Path:
     return Path("/")
 
 
-def argv_here(lock: Lock, workspace: Workspace, directory: Path) -> tuple[str, ...]:
+def argv_here(lock: Lock, workspace: Workspace, directory: Path, home: Home) -> tuple[str, ...]:
     """The interpreter and the locked argument list with the paths of this machine."""
-    places = {MODEL_PLACEHOLDER: str(weights_directory(directory, lock.model).resolve())}
+    places = {MODEL_PLACEHOLDER: str(weights_directory(directory, home, lock.model).resolve())}
     if lock.draft is not None:
-        places[DRAFT_PLACEHOLDER] = str(weights_directory(directory, lock.draft).resolve())
+        places[DRAFT_PLACEHOLDER] = str(weights_directory(directory, home, lock.draft).resolve())
     return (str(workspace.python), *(places.get(argument, argument) for argument in lock.engine.argv))

@@ -38,6 +38,8 @@ requirements = []                    # beyond what the engine itself requires
 
 [model]
 path = "models/target"               # a directory; every file is pinned by size and sha256
+# repo = "OWNER/NAME"                # or: a repository on the Hub, pinned by commit and every file
+# revision = "main"                  # branch, tag or commit; the lock holds the commit
 
 # Leave the section out to serve without speculation.
 # [draft]

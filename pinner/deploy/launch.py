@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from pinner.deploy import caches, segments
 from pinner.deploy import check as checking
 from pinner.deploy.environment import argv_here, launch_environment, not_passed_on, working_directory
 from pinner.deploy.live import check_live
@@ -22,6 +23,7 @@ from pinner.deploy.load import Deployment
 from pinner.deploy.locks import load_lock
 from pinner.deploy.materialize import materialize
 from pinner.deploy.port import listens, refuse_busy_port, refuse_foreign_listener
+from pinner.deploy.preflight import preflight
 from pinner.deploy.resolve import LockOutcome
 from pinner.deploy.resolve import lock as make_lock
 from pinner.deploy.running import (
@@ -49,6 +51,7 @@ from pinner.host.http import Http, HttpFailed
 from pinner.model.facts import Drift, Override, accept
 from pinner.model.lock import Lock
 from pinner.probes.base import Scene, Workspace
+from pinner.probes.caches import variables
 
 Say = Callable[[str], None]
 
@@ -105,6 +108,8 @@ def _up(deployment: Deployment, lock: Lock, home: Home, options: UpOptions, say:
     running = live_run(home, deployment.key)
     _refuse_leftovers(home, deployment)
     built = materialize(deployment, lock, home, say=say)
+    for note in built.views.notes:
+        say(note)
     scene = checking.scene_for(deployment, lock, home, deep=options.deep)
     if built.drift is None:
         say("checking")
@@ -151,42 +156,38 @@ def _launch(
     options, drift, say = how
     lock = scene.lock
     engine = engine_for(lock.engine.kind)
-    env = launch_environment(workspace, lock.env, os.environ, in_place=is_in_place(lock))
     ignored = not_passed_on(engine.FAMILIES, lock.env, os.environ)
     if ignored:
         say(f"set in your shell and not passed on: {', '.join(ignored)}")
     refuse_busy_port(lock.serve.host, lock.serve.port)
-    argv = argv_here(lock, workspace, deployment.directory)
-    started = time.time()
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started))
-    run = Run(
-        run=f"{deployment.name}-{stamp}-{secrets.token_hex(2)}",
-        deployment=deployment.key,
-        name=deployment.name,
-        manifest=str(deployment.path),
-        lock=data_digest(msgspec.to_builtins(lock)),
-        kind=engine.NAME,
-        url=url_of(deployment.manifest),
-        argv=argv,
-        variables=tuple(sorted(env)),
-        workspace=str(workspace.root),
-        overrides=options.overrides,
-        stop_timeout_s=lock.serve.stop_timeout_s,
-        started=started,
-    )
+    ready = preflight(scene, options.overrides)
+    if ready.open_files is not None:
+        say(f"the engine may have {ready.open_files} open files, more than the shell that called")
+    run, env = _new_run(deployment, scene, workspace, home, (options, drift))
+    started = run.started
     directory = write_run(home, run)
     spec = runs.LaunchSpec(
-        run=run.run, argv=argv, env=env, cwd=str(working_directory()), grace_s=lock.serve.stop_timeout_s
+        run=run.run,
+        argv=run.argv,
+        env=env,
+        cwd=str(working_directory()),
+        grace_s=lock.serve.stop_timeout_s,
+        open_files=ready.open_files,
     )
+    found = [*ready.notes, *(caches.notes(run.caches) if run.caches else ())]
+    looked = Drift(accepted=ready.accepted, notes=tuple(found))
+    drift = checking.joined([drift, looked])
     say(f"starting {run.run}")
     try:
         runs.start(directory, spec)
         tokens = _wait_until_it_generates(run, directory, engine, lock, say)
         say("checking the live processes")
         live = accept(check_live(run, scene, home), options.overrides)
+        segments.remember(directory)
         if time.time() - started > LOOK_AGAIN_AFTER_S:
             # A pull can land while a large engine loads: what it has read may not be what was checked.
-            drift = checking.check(checking.scene_for(deployment, lock, home), options.overrides)
+            again = checking.check(checking.scene_for(deployment, lock, home), options.overrides)
+            drift = checking.joined([again, looked])
     except BaseException as error:
         # Whatever it was, an interrupt too: what this call has started must not run on.
         reason = error.message if isinstance(error, PinnerError) else "interrupted"
@@ -201,6 +202,38 @@ def _launch(
         _stop_quietly(directory, lock, "its live processes differ from the lock")
         return UpOutcome(url=None, run=None, started=True, drift=drift)
     return UpOutcome(url=run.url, run=run, tokens=tokens, drift=drift)
+
+
+def _new_run(
+    deployment: Deployment, scene: Scene, workspace: Workspace, home: Home, how: tuple[UpOptions, Drift]
+) -> tuple[Run, dict[str, str]]:
+    """The run about to start, with its caches made, and the environment it will have."""
+    options, drift = how
+    lock = scene.lock
+    started = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started))
+    run = Run(
+        run=f"{deployment.name}-{stamp}-{secrets.token_hex(2)}",
+        deployment=deployment.key,
+        name=deployment.name,
+        manifest=str(deployment.path),
+        lock=data_digest(msgspec.to_builtins(lock)),
+        kind=lock.engine.kind,
+        url=url_of(deployment.manifest),
+        argv=argv_here(lock, workspace, deployment.directory, home),
+        variables=(),
+        workspace=str(workspace.root),
+        overrides=options.overrides,
+        stop_timeout_s=lock.serve.stop_timeout_s,
+        started=started,
+    )
+    # First what can be refused for a reason that is the caller's: a missing variable leaves nothing behind.
+    launch_environment(workspace, lock.env, os.environ, in_place=is_in_place(lock))
+    found = caches.prepare(lock, workspace, run, home, drift.accepted)
+    env = launch_environment(
+        workspace, lock.env, os.environ, in_place=is_in_place(lock), caches=variables(lock, Path(found.path))
+    )
+    return msgspec.structs.replace(run, caches=found, variables=tuple(sorted(env))), env
 
 
 def _wait_until_it_generates(run: Run, directory: Path, engine: Engine, lock: Lock, say: Say) -> int:
@@ -264,6 +297,7 @@ def _stop_quietly(directory: Path, lock: Lock, reason: str, *, force: bool = Fal
     with contextlib.suppress(OperationFailed, UnknownFact):
         if runs.is_alive(directory):
             write_ending(directory, Ending(by="up", reason=reason))
+            segments.remember(directory)
         runs.stop(directory, timeout_s=lock.serve.stop_timeout_s + SWEEP_S, force=force)
 
 

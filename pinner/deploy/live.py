@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -17,12 +18,12 @@ from pinner.deploy.running import Run, live_run, run_directory
 from pinner.deploy.tomlfile import data_digest
 from pinner.deploy.workspace import is_in_place
 from pinner.engines import engine_for
-from pinner.host import procfs, runs
+from pinner.host import maps, procfs, runs
 from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
 from pinner.model.facts import Difference, Drift, Override, accept
 from pinner.model.lock import Lock
-from pinner.probes import PROBES, environment
+from pinner.probes import PROBES, caches, environment, libraries
 from pinner.probes.base import LiveScene, Scene, Workspace
 
 # A helper such as nvidia-smi is gone by then.
@@ -48,7 +49,7 @@ def check_live(run: Run, scene: Scene, home: Home) -> Drift:
     look still finds it.
     """
     drift = _look(run, scene, home)
-    if any(item.aspect == environment.NAME for item in (*drift.differences, *drift.unknown)):
+    if any(item.aspect in (environment.NAME, libraries.NAME) for item in (*drift.differences, *drift.unknown)):
         time.sleep(SECOND_LOOK_S)
         drift = _look(run, scene, home)
     return drift
@@ -67,10 +68,12 @@ def _look(run: Run, scene: Scene, home: Home) -> Drift:
     live = LiveScene(
         scene=scene,
         processes=processes,
-        argv=argv_here(scene.lock, scene.workspace, scene.directory),
-        env=_launched_environment(scene, scene.workspace, processes[0]),
+        argv=argv_here(scene.lock, scene.workspace, scene.directory, home),
+        env=_launched_environment(run, scene, scene.workspace, processes[0]),
         environ=_environ,
         account=_account(run),
+        maps=maps.mapped_files,
+        cwd=procfs.cwd,
     )
     parts = [checking.judged(probe, scene.lock, probe.observe_live(live)) for probe in PROBES.values()]
     digest = data_digest(msgspec.to_builtins(scene.lock))
@@ -86,7 +89,9 @@ def _look(run: Run, scene: Scene, home: Home) -> Drift:
     return checking.joined(parts)
 
 
-def _launched_environment(scene: Scene, workspace: Workspace, main: procfs.ProcessInfo) -> dict[str, str]:
+def _launched_environment(
+    run: Run, scene: Scene, workspace: Workspace, main: procfs.ProcessInfo
+) -> dict[str, str]:
     """What the main process was given. Values that were passed through are read from it: they are kept nowhere."""
     seen = procfs.environ(main.pid)
     pin = scene.lock.env
@@ -94,7 +99,8 @@ def _launched_environment(scene: Scene, workspace: Workspace, main: procfs.Proce
     passed = {name: given[name] for name in (*pin.secret, *pin.site) if name in given}
     marker = {runs.RUN_MARKER: given[runs.RUN_MARKER]} if runs.RUN_MARKER in given else {}
     caller = dict.fromkeys((*pin.secret.values(), *pin.site.values()), "")
-    fixed = launch_environment(workspace, pin, caller, in_place=is_in_place(scene.lock))
+    placed = caches.variables(scene.lock, Path(run.caches.path)) if run.caches else {}
+    fixed = launch_environment(workspace, pin, caller, in_place=is_in_place(scene.lock), caches=placed)
     return {**fixed, **passed, **marker}
 
 

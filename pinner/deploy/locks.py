@@ -17,10 +17,11 @@ from pinner.deploy.tomlfile import bytes_digest, convert, read_toml, refuse_vers
 from pinner.errors import LockError
 from pinner.model import lock as lock_format
 from pinner.model import manifest as manifest_format
+from pinner.model import manifest_rules
 from pinner.model.address import without_credentials
 from pinner.model.lock import Lock, ServePin, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes import arguments, environment, hardware
+from pinner.probes import arguments, environment, hardware, host
 
 
 def load_lock(deployment: Deployment) -> Lock:
@@ -119,7 +120,11 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
             (_wished(draft), [getattr(draft, field) for field in fields]) if draft else None,
             (_locked(lock.draft), [getattr(lock.draft, field) for field in fields]) if lock.draft else None,
         ),
-        "env": (environment.from_manifest(manifest), lock.env),
+        "env": (environment.from_manifest(manifest), msgspec.structs.replace(lock.env, files={})),
+        "host": (
+            host.from_manifest(manifest),
+            {key: pin for key, pin in lock.host.items() if not pin.captured},
+        ),
         "serve": (ServePin(**msgspec.structs.asdict(manifest.serve)), lock.serve),
         "hardware": (hardware.from_manifest(manifest), hardware.without_capture(lock.hardware)),
     }
@@ -152,6 +157,14 @@ def _refuse_escapes(path: Path, lock: Lock) -> None:
         for pin in weights.files if weights else ():
             if not pin.path or not manifest_format.is_inside(pin.path):
                 raise LockError(f"{path}: {aspect}.files: {pin.path!r} leaves its directory")
+        if weights and weights.repo is not None:
+            # They name directories of the Hub's cache.
+            if re.fullmatch(r"[0-9a-f]{40}", weights.revision or "") is None:
+                raise LockError(f"{path}: {aspect}.revision: {weights.revision!r} is not a full commit id")
+            if manifest_rules.REPO.match(weights.repo) is None:
+                raise LockError(f"{path}: {aspect}.repo: {weights.repo!r} is not OWNER/NAME")
+        elif weights and weights.path is None:
+            raise LockError(f"{path}: {aspect}: has neither path nor repo")
     source = lock.engine.source
     if source.type not in ("git", "path", "package"):
         raise LockError(f"{path}: engine.source.type: {source.type!r} is not git, path or package")

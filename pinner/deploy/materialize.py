@@ -20,9 +20,11 @@ from pinner.deploy.check import BUILT_ASPECTS, built_part, check, look, scene_fo
 from pinner.deploy.load import Deployment
 from pinner.deploy.running import all_runs, run_directory
 from pinner.deploy.tomlfile import bytes_digest
+from pinner.deploy.views import Views, make_views
 from pinner.deploy.workspace import LAYOUT, Seal, find_workspace, inputs, is_in_place, read_seal, workspace_paths
 from pinner.errors import Busy, CommandFailed, LockError, OperationFailed
 from pinner.host import bytecode, runs
+from pinner.host.digest import DigestMemory
 from pinner.host.files import exclusive, make_read_only, read_bytes, remove_tree, write_atomic
 from pinner.host.home import Home
 from pinner.host.interpreter import Question
@@ -37,43 +39,53 @@ Say = Callable[[str], None]
 
 
 class Materialized(msgspec.Struct, frozen=True):
-    """A finished workspace; `drift` is the check that this call made of it after building (None: it was there)."""
+    """A finished workspace; `built` if it was not there.
+
+    `drift` is the check that this call made after building, None where it did not see all that is there now.
+    """
 
     workspace: Workspace
+    built: bool
     drift: Drift | None
+    views: Views = Views({}, ())
 
 
 def materialize(
     deployment: Deployment, lock: Lock, home: Home, *, rebuild: bool = False, say: Say = lambda _line: None
 ) -> Materialized:
-    """Build the workspace of a lock, or find it, and have its engine accept the arguments.
+    """Build the workspace of a lock, or find it, have its engine accept the arguments, and fetch its models.
 
     `rebuild` makes it anew, whatever is there. Raises OperationFailed, Busy if a server runs from it, and
     ManifestError where the engine does not take its arguments; the workspace is kept then.
     """
     result = _find_or_build(deployment, lock, home, rebuild, say)
-    is_verified = result.drift is not None and result.drift.is_clean
+    seen = result.drift
+    is_verified = seen is not None and not any(
+        item.aspect in BUILT_ASPECTS for item in (*seen.differences, *seen.unknown)
+    )
     ensure_arguments(deployment, lock, result.workspace, home, is_verified=is_verified, say=say)
-    return result
+    # The models last: what is wrong with the rest is told before hours of download.
+    views = make_views(lock, home, DigestMemory(home.digests), rebuild=rebuild, say=say)
+    return Materialized(result.workspace, result.built, None if views.made else result.drift, views)
 
 
 def _find_or_build(deployment: Deployment, lock: Lock, home: Home, rebuild: bool, say: Say) -> Materialized:
     """Two callers at once build it once."""
     found = None if rebuild else find_workspace(lock, deployment.directory, home)
     if found is not None:
-        return Materialized(found, None)
+        return Materialized(found, built=False, drift=None)
     workspace = workspace_paths(lock, deployment.directory, home)
     guard = home.workspaces / f".{workspace.root.name}.lock"
     waiting = "building the same workspace"
     with exclusive(guard, what=waiting, on_wait=lambda: say(f"waiting for another pinner that is {waiting}")):
         if not rebuild and read_seal(workspace) is not None:
-            return Materialized(workspace, None)
+            return Materialized(workspace, built=False, drift=None)
         _refuse_in_use(workspace, home)
         try:
             drift = _build_anew_if_damaged(deployment, lock, home, workspace, say)
         except OSError as error:
             raise OperationFailed(f"cannot build {workspace.root}: {error.strerror} ({error.filename})") from None
-    return Materialized(workspace, drift)
+    return Materialized(workspace, built=True, drift=drift)
 
 
 def _build_anew_if_damaged(

@@ -27,10 +27,14 @@ from pinner.host.uv import SiteIndex, Uv, site_index
 from pinner.model import pylock as pylock_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import FORMAT, READS_FORMAT, EnginePin, Lock, PatchPin, PythonPin, ServePin, SourcePin
-from pinner.probes import arguments, draft, environment, hardware, python_env, source, target
+from pinner.probes import arguments, draft, environment, hardware, host, python_env, source, target
 from pinner.probes.base import Wish
 
 Say = Callable[[str], None]
+
+WEIGHTS = ("model", "draft")
+# What `--upgrade NAME` takes beside the names of packages.
+PARTS = ("engine", *WEIGHTS)
 
 
 class LockOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,19 +57,23 @@ def lock(
 ) -> LockOutcome:
     """Resolve a manifest and write its lock and pylock.
 
-    `upgrade` True takes the newest of everything, a name only that package (or `engine`, its source); otherwise
-    what the previous lock pins stays while it satisfies the manifest. `capture` also pins the machine as it is.
+    `upgrade` True takes the newest of everything, a name only that package (or `engine`, its source, `model` or
+    `draft`); otherwise what the previous lock pins stays while it satisfies the manifest. `capture` also pins the
+    machine as it is.
     """
     with exclusive(home.root / "locks" / deployment.key, what=f"locking {deployment.path}"):
         try:
-            return _lock(deployment, home, upgrade, capture, say)
+            with tempfile.TemporaryDirectory(prefix="pinner-lock-") as scratch:
+                return _lock(deployment, home, upgrade, capture, say, Path(scratch))
         except ManifestError as error:
             if str(deployment.path) in error.message:
                 raise
             raise ManifestError(f"{deployment.path}: {error.message}", hint=error.hint) from None
 
 
-def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool, say: Say) -> LockOutcome:
+def _lock(
+    deployment: Deployment, home: Home, upgrade: bool | str, capture: bool, say: Say, scratch: Path
+) -> LockOutcome:
     previous, notes = _previous(deployment)
     wish = Wish(
         manifest=deployment.manifest,
@@ -74,6 +82,8 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool
         memory=DigestMemory(home.digests),
         previous=previous,
         upgrade=upgrade is True or upgrade == "engine",
+        upgrade_weights=frozenset(name for name in WEIGHTS if upgrade is True or upgrade == name),
+        scratch=scratch,
         capture=capture,
         say=say,
         warn=notes.append,
@@ -105,6 +115,7 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool
         model=model_pin,
         draft=draft_pin,
         env=environment.pin(wish),
+        host=host.pin(wish),
         serve=ServePin(**msgspec.structs.asdict(manifest.serve)),
         hardware=hardware_pin,
     )
@@ -120,10 +131,10 @@ def _lock(deployment: Deployment, home: Home, upgrade: bool | str, capture: bool
 
 
 def _refuse_unknown_name(upgrade: bool | str, old_pylock: dict[str, Any] | None) -> None:
-    if isinstance(upgrade, bool) or upgrade == "engine":
+    if isinstance(upgrade, bool) or upgrade in PARTS:
         return
     if canonicalize_name(upgrade) not in pylock_format.versions(old_pylock or {}):
-        hint = "`--upgrade engine` re-reads the branch or tag of the source"
+        hint = "`--upgrade engine`, `model` or `draft` re-reads the branch or tag of that one"
         raise UsageError(f"--upgrade {upgrade}: the lock has no package of that name", hint=hint)
 
 
@@ -241,7 +252,7 @@ def _resolve_requirements(
                 output=output,
                 extras=python.extras if has_project else (),
                 exclude_newer=python.exclude_newer,
-                upgrade=upgrade if isinstance(upgrade, bool) else (() if upgrade == "engine" else (upgrade,)),
+                upgrade=upgrade if isinstance(upgrade, bool) else (() if upgrade in PARTS else (upgrade,)),
             )
         except CommandFailed as error:
             raise _resolution_error(deployment, error) from None

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from pinner.deploy import segments
 from pinner.deploy.load import find_manifest, load_manifest
 from pinner.deploy.port import reachable_host
 from pinner.engines import engine_for
@@ -23,6 +24,7 @@ from pinner.host import runs
 from pinner.host.files import write_atomic
 from pinner.host.home import Home
 from pinner.host.http import Http, HttpFailed
+from pinner.model.caches import Caches
 from pinner.model.facts import Override
 from pinner.model.manifest import Manifest
 
@@ -50,6 +52,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     variables: tuple[str, ...]
     workspace: str = ""
+    caches: Caches | None = None
     overrides: tuple[Override, ...] = ()
     stop_timeout_s: float = 30.0
     started: float = 0.0
@@ -274,7 +277,9 @@ def down(run: Run, home: Home, *, force: bool = False) -> Stopped:
     directory = run_directory(home, run.run)
     if runs.is_alive(directory):
         write_ending(directory, Ending(by="down"))
+        segments.remember(directory)
     result = runs.stop(directory, timeout_s=run.stop_timeout_s + SWEEP_S, force=force)
+    segments.clean_up([directory])
     return Stopped(
         run=run.run,
         already=result.already,

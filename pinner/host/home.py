@@ -29,6 +29,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "workspaces"
 
     @property
+    def models(self) -> Path:
+        """Views of repositories on the Hub: symlinks into its cache, one directory for each set of pins."""
+        return self.root / "models"
+
+    @property
     def runs(self) -> Path:
         """One directory for each launched server."""
         return self.root / "runs"

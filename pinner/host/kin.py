@@ -175,24 +175,40 @@ class Cgroup:
             os.close(fd)
 
 
+def cgroups(pid: int | str = "self", proc: str = "/proc") -> list[tuple[str, str, str]]:
+    """(controller, mount point, path below it) of the groups that a process is in; "" is version 2.
+
+    Only what is mounted and visible from here. OSError without cgroups or without the process.
+    """
+    mine = [line.split(":", 2)[1:] for line in text(f"{proc}/{pid}/cgroup").splitlines()]
+    own = {controller: path for names, path in mine for controller in names.split(",")}
+    found = []
+    for line in text(f"{proc}/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        root, mount = map(_unescaped, left.split()[3:5])
+        kind, options = right.split()[0], right.split()[-1].split(",")
+        for name in [""] if kind == "cgroup2" else options if kind == "cgroup" else []:
+            path = own.get(name)
+            if path is None or "/.." in path or not (root == "/" or f"{path}/".startswith(f"{root}/")):
+                continue
+            found.append((name, mount, path if root == "/" else path[len(root) :]))
+    return found
+
+
+def _unescaped(field: str) -> str:
+    # The kernel writes blanks and backslashes of a mount point as octal numbers.
+    if "\\" not in field:
+        return field
+    for code, letter in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(code, letter)
+    return field
+
+
 def _cgroup_parents() -> list[str]:
     """Directories of the own cgroup, the best hierarchy for killing first."""
     rank = {"": 0, "freezer": 1, "pids": 2, "name=systemd": 3}
     try:
-        mine = [line.split(":", 2)[1:] for line in text("/proc/self/cgroup").splitlines()]
-        mounts = [line.partition(" - ") for line in text("/proc/self/mountinfo").splitlines()]
+        found = [(rank[name], f"{mount}{inside}".rstrip("/")) for name, mount, inside in cgroups() if name in rank]
     except OSError:
         return []
-    own = {controller: path for names, path in mine for controller in names.split(",")}
-    found = []
-    for left, _, right in mounts:
-        root, mount = left.split()[3:5]
-        kind, options = right.split()[0], right.split()[-1].split(",")
-        names = [""] if kind == "cgroup2" else [n for n in options if n in rank] if kind == "cgroup" else []
-        for name in names:
-            path = own.get(name)
-            if path is None or "/.." in path or not (root == "/" or f"{path}/".startswith(f"{root}/")):
-                continue
-            inside = path if root == "/" else path[len(root) :]
-            found.append((rank[name], f"{mount}{inside}".rstrip("/")))
     return [path for _, path in sorted(found)]

@@ -160,6 +160,14 @@ def environ(pid: int, *, proc: Path = PROC) -> dict[str, str] | Unreadable:
     return _parse_environ(raw)
 
 
+def cwd(pid: int, *, proc: Path = PROC) -> str | None:
+    """The directory that the process works in; None where it is gone or hidden from this user."""
+    try:
+        return os.fsdecode((proc / str(pid) / "cwd").readlink())
+    except OSError:
+        return None
+
+
 def listeners(port: int, *, proc: Path = PROC) -> list[Listener]:
     """Who listens on a TCP port in the caller's network namespace, IPv4 and IPv6, one for each holder.
 

@@ -30,7 +30,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to start. `argv[0]` is a path, not looked up; `run` is unique on this machine, for all users.
 
     The engine's environment is exactly `env` and RUN_MARKER. `grace_s` is the time in seconds between
-    SIGTERM and SIGKILL. `cgroup` = False leaves cgroups alone.
+    SIGTERM and SIGKILL. `cgroup` = False leaves cgroups alone. `open_files` is the soft limit that the engine
+    gets; None leaves that of the caller.
     """
 
     run: str
@@ -40,6 +41,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 10.0
     umask: int = 0o022
     cgroup: bool = True
+    open_files: int | None = None
 
     def __repr__(self) -> str:
         """Without the values of the environment, among which are secrets."""

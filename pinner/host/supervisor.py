@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -235,6 +236,10 @@ def _become_engine(
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.umask(int(spec.get("umask", 0o022)))
+        if spec.get("open_files"):
+            step = f"raise the limit of open files to {spec['open_files']}"
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (int(spec["open_files"]), hard))
         step = f"enter {spec['cwd']}"
         os.chdir(_bytes(spec["cwd"]))
         step = f"start {spec['argv'][0]}"

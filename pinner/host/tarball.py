@@ -11,18 +11,24 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Protocol
 
 from pinner.errors import RecordError, UsageError
 from pinner.host.files import sync_directory
 
 
+class Readable(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
 class Entry(NamedTuple):
-    """One file of an archive, to be read before the next one is asked for."""
+    """One file of an archive, to be read before the next one is asked for; `stream` may raise RecordError too."""
 
     name: str
     size: int
-    stream: IO[bytes]
+    stream: Readable
 
 
 def is_tarball(path: Path) -> bool:
@@ -68,6 +74,23 @@ def entries(path: Path) -> Iterator[Entry]:
                     raise RecordError(f"{path}: {info.name!r} is no plain file")
                 stream = archive.extractfile(info)
                 assert stream is not None
-                yield Entry(info.name, info.size, stream)
-    except (tarfile.TarError, EOFError) as error:
-        raise RecordError(f"{path}: the archive is damaged or cut short: {error}") from None
+                yield Entry(info.name, info.size, _Guarded(path, stream))
+    except tarfile.TarError as error:
+        raise _damaged(path, error) from None
+
+
+class _Guarded:
+    """A file of an archive that may be cut short within it."""
+
+    def __init__(self, path: Path, stream: IO[bytes]) -> None:
+        self._path, self._stream = path, stream
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            return self._stream.read(size)
+        except tarfile.TarError as error:
+            raise _damaged(self._path, error) from None
+
+
+def _damaged(path: Path, error: tarfile.TarError) -> RecordError:
+    return RecordError(f"{path}: the archive is damaged or cut short: {error}")

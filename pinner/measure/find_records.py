@@ -67,12 +67,14 @@ def all_records(home: Home, wanted: Wanted | None = None) -> tuple[list[Stored],
 
 def find_record(text: str, home: Home) -> Stored:
     """The record that a command line names: the beginning of an id, a directory's name, a path to a record or to
-    an exported file, or a manifest, which means its newest record that has pins.
+    an exported file, or a manifest, which means its newest record, with pins if it has one.
 
     UsageError if there is none or more than one; RecordError if it is damaged. Files beside record.json are not
     verified (see `records.damage`).
     """
     path = Path(text)
+    if not text:
+        raise UsageError("no record is named", hint="`pinner records` lists them all")
     if (path / RECORD_FILE).is_file():
         return load(path.absolute())
     if path.is_file() and path.suffix not in (".toml", ".lock"):
@@ -109,7 +111,8 @@ def _of_manifest(path: Path, records: list[Stored]) -> list[Stored]:
     """The records of a manifest, newest first. Where it is there, and has records of its own, only those: another
     directory may hold a deployment of the same name."""
     name = path.stem if path.suffix in (".toml", ".lock") else path.name
-    named = [stored for stored in records if stored.record.deployment == name and stored.record.origin == "pinner"]
+    named = [stored for stored in records if stored.record.deployment == name]
+    named = [stored for stored in named if stored.record.origin == "pinner"] or named
     places = [path.with_suffix(".toml"), Path("deployments") / f"{name}.toml"]
     here = {str(place.absolute()) for place in places if place.is_file()}
     return [stored for stored in named if stored.record.manifest in here] or named

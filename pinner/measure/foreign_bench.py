@@ -141,7 +141,7 @@ def _asked(rows: list[dict[str, Any]]) -> dict[str, Any]:
     keys = (*_ASKED, *(_ASKED_OF_RANDOM if is_random else ()))
     first = rows[0]
     same = (key for key in keys if key in first and all(row.get(key) == first[key] for row in rows))
-    return {key: without_secrets(first[key]) for key in same if not _is_infinite(first[key])}
+    return {key: without_secrets(first[key]) for key in same if not _says_nothing(first[key])}
 
 
 def _explained(rows: list[dict[str, Any]], measurements: list[Measurement]) -> list[str]:
@@ -173,5 +173,5 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _is_infinite(value: Any) -> bool:
-    return isinstance(value, float) and math.isinf(value)
+def _says_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isinf(value))

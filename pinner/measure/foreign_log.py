@@ -165,7 +165,10 @@ def _measurements(number: int, server: _Server) -> list[Measurement]:
 
 
 def _metrics(used: Sequence[Batch], *, has_steps: bool) -> dict[str, float]:
-    found = {"output_throughput": _mean([batch.gen_throughput or 0.0 for batch in used])}
+    # Every line stands for the same number of steps, so that slow ones last longer: tokens by time, as a whole.
+    tokens = [batch.accept_len or 1.0 for batch in used]
+    times = [count / (batch.gen_throughput or 1.0) for count, batch in zip(tokens, used, strict=True)]
+    found = {"output_throughput": sum(tokens) / sum(times)}
     accepted = [batch for batch in used if batch.accept_len is not None]
     if len(accepted) == len(used):
         found["accept_length"] = _mean([batch.accept_len or 0.0 for batch in used])
@@ -186,7 +189,7 @@ def _explained(servers: Sequence[_Server], measurements: Sequence[Measurement]) 
     notes = [
         f"{len(decodes)} decode lines: {counts[STEADY]} steady, {counts[MIXED]} with a prefill or another number "
         f"of requests in their interval, {counts[IDLE]} with idle time",
-        "output_throughput is the mean of the scheduler's steady decode lines, so that prefill and the client are "
+        "output_throughput is that of the steady decode lines as a whole, so that prefill and the client are "
         "not in it; the load is the number of requests that ran",
         "times have no zone in the log, and were read as those of the machine that imported it",
     ]

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from pinner import __version__
 from pinner.errors import RecordError
 from pinner.host.files import exclusive, remove_tree, sync_directory
 from pinner.host.home import Home
+from pinner.host.tarball import Readable
 from pinner.model.manifest import NAME_PATTERN
 from pinner.model.record import (
     FORMAT,
@@ -97,7 +98,7 @@ def staging(home: Home) -> Iterator[Path]:
             remove_tree(stage)
 
 
-def add_file(stage: Path, name: str, content: bytes | IO[bytes]) -> str:
+def add_file(stage: Path, name: str, content: bytes | Readable) -> str:
     """Write one file below a staged directory, read-only and on the disk; returns its digest."""
     path = stage / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +113,7 @@ def add_file(stage: Path, name: str, content: bytes | IO[bytes]) -> str:
     return f"sha256:{found.hexdigest()}"
 
 
-def digest_of(stream: IO[bytes]) -> str:
+def digest_of(stream: Readable) -> str:
     """`sha256:<hex>` of what a stream holds."""
     found = hashlib.sha256()
     for piece in _pieces(stream):
@@ -120,7 +121,7 @@ def digest_of(stream: IO[bytes]) -> str:
     return f"sha256:{found.hexdigest()}"
 
 
-def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
+def _pieces(stream: Readable) -> Iterator[bytes]:
     return iter(lambda: stream.read(_PIECE_BYTES), b"")
 
 

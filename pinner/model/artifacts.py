@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -19,6 +20,8 @@ INDEX_SUFFIX = ".index.json"
 BEGINNING_BYTES = 256  # enough to tell a text
 
 _SHOWN = 60  # characters
+_SUFFIX = ".safetensors"
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5,6})-of-(?P<of>\d{5,6})\.safetensors")
 
 _POINTER = re.compile(
     # A byte order mark and line ends of Windows are what editors and conversions add.
@@ -154,6 +157,31 @@ def indexed_shards(index: bytes) -> frozenset[str]:
         raise ValueError(f"it is not a shard index: {error}") from None
 
 
-def missing_shards(index: bytes, names: frozenset[str]) -> tuple[str, ...]:
-    """The shards that an index names and that are not among `names`; ValueError if it is no index."""
-    return tuple(sorted(indexed_shards(index) - names))
+def stray_weights(names: Iterable[str], indexed: frozenset[str]) -> dict[str, str]:
+    """Safetensors files of one directory that tell of a second checkpoint in it, or of a part of one, with why.
+
+    `indexed` are those that the directory's indexes name. SGLang reads what model.safetensors.index.json names and
+    without it every *.safetensors (its filter_duplicate_safetensors_files), where the last of two tensors of one
+    name wins; transformers prefers a lone model.safetensors. So an engine decides which checkpoint runs, and
+    none says so. Sets under another stem (consolidated.safetensors, mtp.safetensors) are how models are published.
+    """
+    names = frozenset(names)
+    sets: dict[str, dict[int, set[int]]] = {}
+    for name in names:
+        if found := _SHARD.fullmatch(name):
+            sets.setdefault(found["stem"], {}).setdefault(int(found["of"]), set()).add(int(found["number"]))
+    strays: dict[str, str] = {}
+    for stem, by_total in sets.items():
+        own = {name for name in names if (found := _SHARD.fullmatch(name)) and found["stem"] == stem}
+        if own & indexed:
+            strays |= dict.fromkeys(own - indexed, "a shard of another checkpoint: no index names it")
+        elif len(by_total) > 1:
+            totals = " and ".join(f"{total}" for total in sorted(by_total))
+            strays |= dict.fromkeys(own, f"shards of {totals} lie side by side, and no index says which count")
+        else:
+            ((total, numbers),) = by_total.items()
+            if missing := sorted(set(range(1, total + 1)) - numbers):
+                strays[max(own)] = f"shard {missing[0]} of {total} is missing"
+        if f"{stem}{_SUFFIX}" in names - indexed:
+            strays[f"{stem}{_SUFFIX}"] = "a whole checkpoint beside shards of the same name: which one runs?"
+    return dict(sorted(strays.items()))

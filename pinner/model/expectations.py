@@ -36,11 +36,15 @@ Given = Value | Expected
 
 
 class FactPin(Part, frozen=True, kw_only=True):
-    """A pinned fact and how it is compared; `tolerance` only for "within"."""
+    """A pinned fact and how it is compared; `tolerance` only for "within".
+
+    `captured`: not from the manifest, but from the machine on which `lock --capture` was called.
+    """
 
     value: Value
     comparison: Class = msgspec.field(default=Class.EXACT, name="class")
     tolerance: float | None = None
+    captured: bool = False
 
     @property
     def expectation(self) -> Expectation:
@@ -48,12 +52,16 @@ class FactPin(Part, frozen=True, kw_only=True):
 
 
 class FactSpec(msgspec.Struct, frozen=True):
-    """What is known of one kind of fact: its type, how it is compared unless a manifest says otherwise."""
+    """What is known of one kind of fact: its type, how it is compared unless a manifest says otherwise.
+
+    `words` are values besides those of its type, such as "unlimited".
+    """
 
     kind: type[bool] | type[int] | type[float] | type[str]
     about: str
     comparison: Class = Class.EXACT
     tolerance: float = 0.0
+    words: tuple[str, ...] = ()
 
 
 def pin_expected(spec: FactSpec, given: Given) -> FactPin | None:
@@ -93,8 +101,9 @@ def expected_problems(
 def _problems(spec: FactSpec, given: Given) -> list[str]:
     value = given.value if isinstance(given, Expected) else given
     problems = []
-    if value is not None and not _fits(spec.kind, value):
-        problems.append(f"must be {_WORDS[spec.kind]}, not {value!r}")
+    if value is not None and not _fits(spec.kind, value) and value not in spec.words:
+        words = "".join(f' or "{word}"' for word in spec.words)
+        problems.append(f"must be {_WORDS[spec.kind]}{words}, not {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         problems.append("must be a finite number")
     if not isinstance(given, Expected):

@@ -136,11 +136,16 @@ class DraftPin(WeightsPin, frozen=True, kw_only=True):
 
 
 class EnvironmentPin(Part, frozen=True, kw_only=True):
-    """The engine's environment: values as the process sees them, and names of what is passed through."""
+    """The engine's environment: values as the process sees them, and names of what is passed through.
+
+    `files` are the digests of what variables name by a path (libraries to preload or to search for, NCCL's
+    configuration, topology and plugins), and of NCCL's and the linker's own files on the machine.
+    """
 
     set: dict[str, str] = {}
     secret: dict[str, str] = {}
     site: dict[str, str] = {}
+    files: dict[str, str] = {}
 
 
 class ServePin(Part, frozen=True, kw_only=True):

@@ -44,13 +44,15 @@ OWNED_ARGS = {
 
 # Variables that pinner sets itself, so that the world stays closed.
 RESERVED_VARIABLES = frozenset({"PINNER_RUN", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX"})
+# With it no loader asks the Hub, nor takes another revision.
+OFFLINE = "HF_HUB_OFFLINE"
 # Variables that bring in code which nothing pins.
 CODE_VARIABLES = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 # The order in which CUDA counts GPUs.
 GPU_ORDER = "CUDA_DEVICE_ORDER"
 
 # Sections of the format whose checks come with a later version: naming one today must not look like a pin.
-LATER_SECTIONS = ("host", "bench")
+LATER_SECTIONS = ("bench",)
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]

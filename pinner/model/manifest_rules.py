@@ -19,6 +19,7 @@ from pinner.model.manifest import (
     CODE_VARIABLES,
     FLAG,
     GPU_ORDER,
+    OFFLINE,
     OWNED_ARGS,
     RESERVED_VARIABLES,
     SECRET_FLAG,
@@ -153,7 +154,7 @@ def _is_date(text: str) -> bool:
 
 
 # As the Hub has them: an owner and a name, or the name alone of its oldest repositories.
-_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?\Z")
+REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?\Z")
 
 
 def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, str]]:
@@ -168,7 +169,7 @@ def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, 
             for name in ("revision", "include", "exclude")
             if getattr(weights, name)
         ]
-    elif _REPO.match(weights.repo) is None:
+    elif REPO.match(weights.repo) is None:
         found_problems.append(
             (f"{section}.repo", f"{weights.repo!r} is not OWNER/NAME, as a repository on the Hub is")
         )
@@ -215,6 +216,8 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "is set by pinner itself"))
         elif name in CODE_VARIABLES:
             found_problems.append((f"env.{name}", "brings in code that nothing pins: install it instead"))
+        elif (fixed := _contradiction(name, value)) is not None:
+            found_problems.append((f"env.{name}", fixed))
         if isinstance(value, PassedThrough):
             given = value.secret or value.site
             if (value.secret is None) == (value.site is None):
@@ -232,12 +235,18 @@ def _env_problems(env: dict[str, Any]) -> list[tuple[str, str]]:
             found_problems.append((f"env.{name}", "holds a NUL byte, which no environment can carry"))
         elif name == VISIBLE_GPUS and (problem := malformed(env_text(value))) is not None:
             found_problems.append((f"env.{name}", problem))
-        elif name == GPU_ORDER and value != "PCI_BUS_ID":
-            # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
-            found_problems.append(
-                (f"env.{name}", "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card")
-            )
     return found_problems
+
+
+def _contradiction(name: str, value: Any) -> str | None:
+    """Why a variable that pinner sets on purpose must not have another value."""
+    text = None if isinstance(value, PassedThrough) else env_text(value)
+    if name == OFFLINE and text != "1":
+        return "is 1 always: the engine loads what is pinned, not the Hub's"
+    if name == GPU_ORDER and text != "PCI_BUS_ID":
+        # The other order, fastest first, is CUDA's own secret: no index could be told from outside.
+        return "must be PCI_BUS_ID, which pinner sets, so that indexes mean a card"
+    return None
 
 
 def _text_problems(manifest: Manifest) -> list[tuple[str, str]]:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pinner.probes import arguments, draft, environment, hardware, python_env, source, target
+from pinner.probes import (
+    arguments,
+    caches,
+    draft,
+    environment,
+    hardware,
+    host,
+    libraries,
+    python_env,
+    source,
+    target,
+)
 from pinner.probes.base import Probe
 
 PROBES: dict[str, Probe] = {
@@ -12,5 +23,8 @@ PROBES: dict[str, Probe] = {
     target.NAME: target,
     arguments.NAME: arguments,
     environment.NAME: environment,
+    libraries.NAME: libraries,
     hardware.NAME: hardware,
+    caches.NAME: caches,
+    host.NAME: host,
 }

@@ -14,12 +14,17 @@ import msgspec
 
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
+from pinner.host.maps import MappedFile
 from pinner.host.process import Started
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import Difference, Expectation, Fact, Observation, Unknown
 from pinner.model.gpus import NvmlFailure
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
+
+ETC = Path("/etc")
+# Why nothing can be told of what `materialize` makes, before it has.
+NOT_MATERIALIZED = "nothing is materialized to look at"
 
 Judgement = tuple[tuple[Difference, ...], tuple[Difference, ...]]
 
@@ -43,8 +48,9 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What `pin` starts from: the manifest, where its relative paths start, the previous lock.
 
-    `capture` asks for pins of the machine as it is now. `say` takes progress, `warn` what the user should know of
-    the pins.
+    `upgrade` asks for the newest of the engine's source, `upgrade_weights` for that of `model`, `draft` or both.
+    `scratch` is a directory that goes when locking is done. `capture` asks for pins of the machine as it is now;
+    `etc` is where its configuration lies. `say` takes progress, `warn` what the user should know of the pins.
     """
 
     manifest: Manifest
@@ -53,7 +59,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     memory: DigestMemory
     previous: Lock | None = None
     upgrade: bool = False
+    upgrade_weights: frozenset[str] = frozenset()
+    scratch: Path | None = None
     capture: bool = False
+    etc: Path = ETC
     say: Callable[[str], None] = lambda _line: None
     warn: Callable[[str], None] = lambda _line: None
 
@@ -63,7 +72,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
     `deep` re-reads every byte; otherwise a remembered digest serves while the file's identity is unchanged.
     `manifest` is how a command line would name the deployment. `asked` is the question that the probe `source` has
-    put to the launch interpreter already, `nvml` the one of the probe `hardware` to the driver.
+    put to the launch interpreter already, `nvml` the one of the probe `hardware` to the driver. `etc` is where the
+    machine's configuration lies.
     """
 
     lock: Lock
@@ -74,6 +84,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     deep: bool = False
     manifest: str = "MANIFEST"
     asked: Started | Unknown | None = None
+    etc: Path = ETC
     nvml: Started | NvmlFailure | None = None
 
 
@@ -82,6 +93,8 @@ class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
 
     `environ` gives a process's environment, the reason why it cannot be read, or None if it is gone. `account`
     is what the server itself says of its arguments, by flag name with underscores; None if it does not answer.
+    `maps` gives the files that a process has mapped, or the reason why they cannot be told; `cwd` its directory,
+    None if that is hidden.
     """
 
     scene: Scene
@@ -90,6 +103,8 @@ class LiveScene(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     environ: Callable[[int], dict[str, str] | Unreadable | None]
     account: Mapping[str, Any] | None = {}
+    maps: Callable[[int], Sequence[MappedFile] | Unreadable] = lambda _pid: ()
+    cwd: Callable[[int], str | None] = lambda _pid: "/"
 
 
 class Findings(msgspec.Struct):

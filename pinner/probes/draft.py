@@ -22,8 +22,9 @@ from pinner.model.pair import Verdict
 from pinner.probes import arguments, environment, pair
 from pinner.probes.base import Judgement, LiveScene, Scene, Wish
 from pinner.probes.safetensors_files import weight_files
-from pinner.probes.target import directory
-from pinner.probes.weights import compare_files, observe_files, pin_files
+from pinner.probes.target import directory, observe_weights, pin_weights
+from pinner.probes.weights import compare_files
+from pinner.probes.weights_pin import pin_files
 
 NAME = "draft"
 
@@ -31,7 +32,7 @@ _CONFIG = "config.json"
 
 
 def pin(wish: Wish) -> DraftPin | None:
-    """Size and sha256 of every file of `draft.path`; None without a draft.
+    """Size and sha256 of every file of the draft; None without one.
 
     ArtifactError for a file that is not weights, ManifestError for a draft that does not fit.
     """
@@ -41,18 +42,16 @@ def pin(wish: Wish) -> DraftPin | None:
     unknown = algorithm_problem(draft.algorithm)
     if unknown:
         raise ManifestError(f"draft.algorithm: {unknown}")
-    root = directory(wish, draft)
-    files = pin_files(root, wish.memory, key="draft.path")
-    digests = {file.path: file.sha256 for file in files}
-    sides = pair.Sides(draft=root, target=directory(wish, wish.manifest.model), digests=digests)
+    pinned = pin_weights(wish, NAME, draft)
+    digests = {file.path: file.sha256 for file in pinned.files}
+    sides = pair.Sides(draft=directory(wish, draft), target=directory(wish, wish.manifest.model), digests=digests)
     verdict = pair.judge(_wished(wish.manifest), draft.algorithm, sides, wish.memory)
     if verdict.problems:
         raise ManifestError(misfit(verdict.problems))
     for line in (*_untold(verdict), *verdict.advice):
         wish.warn(f"draft: {line}")
     return DraftPin(
-        path=draft.path,
-        files=files,
+        **msgspec.structs.asdict(pinned),
         algorithm=draft.algorithm,
         num_steps=draft.num_steps,
         eagle_topk=draft.eagle_topk,
@@ -87,8 +86,8 @@ def observe(scene: Scene) -> Observation | None:
     if pinned is None:
         return None
     root = directory(scene, pinned)
-    seen = observe_files(NAME, pinned, root, scene.memory, deep=scene.deep)
-    if not root.is_dir():
+    seen = observe_weights(NAME, scene, pinned)
+    if not root.is_dir() or not directory(scene, scene.lock.model).is_dir():
         return seen
     verdict = _locked_verdict(scene, pinned)
     notes = (*seen.notes, *_untold(verdict))
@@ -113,7 +112,7 @@ def capture(scene: Scene) -> DraftPin | None:
     pinned = scene.lock.draft
     if pinned is None:
         return None
-    files = pin_files(directory(scene, pinned), scene.memory, key="draft.path")
+    files = pin_files(directory(scene, pinned), scene.memory, key="draft")
     return msgspec.structs.replace(pinned, files=files)
 
 

@@ -7,26 +7,41 @@ workers inherit the result, so each worker is read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from pinner.engines import engine_for
 from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import EnvironmentPin, Lock
 from pinner.model.manifest import SECRET_VARIABLE, Manifest, PassedThrough, env_text
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Findings, Judgement, LiveScene, Scene, Wish
+from pinner.probes.environment_files import NCCL_CONF, digests, leads, settings
 
 NAME = "environment"
 HIDDEN = "(hidden)"
 
 
 def pin(wish: Wish) -> EnvironmentPin:
-    """Values as the process will see them; secrets and per-site values by name only."""
-    return from_manifest(wish.manifest)
+    """Values as the process will see them, secrets and per-site values by name only; the files they lead to."""
+    found = from_manifest(wish.manifest)
+    engine = engine_for(wish.manifest.engine.kind)
+    why = leads(found.set, wish.etc, with_nccl=engine.uses_gpus(engine.argv(wish.manifest)))
+    files: dict[str, str] = {}
+    for path, digest in digests(why, wish.memory).items():
+        if isinstance(digest, str):
+            files[path] = digest
+            if path.startswith(f"{wish.etc}/"):
+                wish.warn(f"env: {path} is pinned as it is here: {why[path]}")
+        else:
+            wish.warn(f"env: {path} is not pinned ({digest}): {why[path]}")
+    return msgspec.structs.replace(found, files=files)
 
 
 def from_manifest(manifest: Manifest) -> EnvironmentPin:
-    """The same from the manifest alone: nothing else decides it."""
+    """What the manifest alone decides: everything but the digests of files."""
     plain: dict[str, str] = {}
     secret: dict[str, str] = {}
     site: dict[str, str] = {}
@@ -41,19 +56,44 @@ def from_manifest(manifest: Manifest) -> EnvironmentPin:
 
 
 def observe(scene: Scene) -> Observation | None:
-    """Files of the engine's home that set variables for it; the environment itself is built only at launch.
+    """Files that variables lead to or that set more of them; the environment itself is built only at launch."""
+    found = Findings()
+    pins = scene.lock.env
+    engine = scene.lock.engine
+    why = leads(pins.set, scene.etc, with_nccl=engine_for(engine.kind).uses_gpus(engine.argv))
+    seen = digests(why, scene.memory, deep=scene.deep)
+    for path in sorted(pins.files.keys() | seen.keys()):
+        found.sealed[path] = pins.files.get(path, ABSENT)
+        found.facts[path] = seen.get(path, ABSENT)
+        if path not in pins.files:
+            found.notes_by_key[path] = f"{why[path]}, and nobody listed it; `pinner lock` pins it as it is"
+        elif path in why:
+            found.notes_by_key[path] = f"{why[path]}; its bytes are not those that were locked"
+        found.evidence[path] = _settings(Path(path), pins) if Path(path).name == NCCL_CONF else ()
+    if scene.workspace is not None:
+        _engine_home(scene.workspace.root / "home", pins, found)
+    if seen:
+        found.how.append(f"{len(seen)} files that the environment leads to")
+    return found.observation(NAME)
 
-    NCCL reads ~/.nccl.conf, and a workspace is built without one.
-    """
-    if scene.workspace is None:
-        return None
-    facts: dict[str, Fact] = {}
-    for name in (".nccl.conf",):
-        path = scene.workspace.root / "home" / name
-        if path.exists() or path.is_symlink():
-            facts[f"~/{name}"] = "present"
-    note = "NCCL takes variables from it, and nobody listed it"
-    return Observation(aspect=NAME, facts=facts, notes_by_key=dict.fromkeys(facts, note))
+
+def _engine_home(home: Path, pins: EnvironmentPin, found: Findings) -> None:
+    """NCCL reads ~/.nccl.conf, and a workspace is built without one."""
+    path = home / f".{NCCL_CONF}"
+    if path.exists() or path.is_symlink():
+        note = "NCCL takes variables from it, and nobody listed it"
+        found.differs(f"~/{path.name}", ABSENT, "present", note, *_settings(path, pins))
+
+
+def _settings(path: Path, pins: EnvironmentPin) -> tuple[str, ...]:
+    """The variables that a file of NCCL's sets: first those that reach NCCL, for what is set already stays."""
+    reach, lose = [], []
+    for name, value in settings(path).items():
+        if name in pins.set:
+            lose.append(f"it also sets {name}={_shown(name, value)}, where the pinned {pins.set[name]!r} stays")
+        else:
+            reach.append(f"it sets {name}={_shown(name, value)}")
+    return (*reach, *lose)
 
 
 def observe_live(live: LiveScene) -> Observation | None:

@@ -124,12 +124,28 @@ def ask(python: Path, package: str, env: Mapping[str, str]) -> Started | Unknown
 
     `env` are the deployment's own variables; those that steer an interpreter are given to it.
     """
+    return _start(python, package, {**_steering(env), "PYTHONNOUSERSITE": "1"})
+
+
+def ask_as(python: Path, package: str, environ: Mapping[str, str], cwd: str) -> Started | Unknown:
+    """The same question for a process with these variables, which looks into `cwd` first unless that is empty."""
+    steering = _steering(environ)
+    if cwd:
+        # `-m` and `-c` look there first; the question itself is put in a directory with nothing in it.
+        steering["PYTHONPATH"] = os.pathsep.join(filter(None, (cwd, steering.get("PYTHONPATH"))))
+    return _start(python, package, {"HOME": environ.get("HOME", "/"), **steering})
+
+
+def _steering(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith("PYTHON")}
+
+
+def _start(python: Path, package: str, steering: Mapping[str, str]) -> Started | Unknown:
     clean = {
         "PATH": f"{python.parent}:/usr/bin:/bin",
         "LANG": "C.UTF-8",
-        **{name: value for name, value in env.items() if name.startswith("PYTHON")},
+        **steering,
         "PYTHONSAFEPATH": "1",
-        "PYTHONNOUSERSITE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     try:

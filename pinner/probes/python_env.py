@@ -68,7 +68,7 @@ def observe(scene: Scene) -> Observation:
 
 
 def observe_live(_live: LiveScene) -> None:
-    """Nothing yet: which libraries and modules the processes have loaded comes with the probe of libraries."""
+    """Nothing: which libraries the processes have loaded is the probe of libraries', and modules the source's."""
 
 
 def compare(lock: Lock, observation: Observation) -> Judgement:

@@ -22,7 +22,7 @@ from pinner.host.interpreter import locate
 from pinner.host.process import Started
 from pinner.model.facts import ABSENT, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock, SourcePin
-from pinner.probes import importing
+from pinner.probes import importing, source_live
 from pinner.probes.base import Findings, Judgement, LiveScene, Scene
 from pinner.probes.importing import Found
 from pinner.probes.source_checkout import observe_checkout
@@ -94,9 +94,16 @@ def observe(scene: Scene) -> Observation | None:
     return findings.observation(NAME)
 
 
-def observe_live(live: LiveScene) -> Observation | None:  # noqa: ARG001  # the protocol's shape
-    """None: the module files that live processes have imported come with the live checks of all aspects."""
-    return None
+def observe_live(live: LiveScene) -> Observation | None:
+    """The program that runs, and where the processes' own variables make it import the engine from."""
+    scene = live.scene
+    if scene.workspace is None:
+        return None
+    package = engine_for(scene.lock.engine.kind).PACKAGE
+    found = source_live.look(
+        live, scene.workspace, package, lambda answer, findings: _judge_import(scene, answer, findings)
+    )
+    return found.observation(NAME)
 
 
 def capture(scene: Scene) -> None:  # noqa: ARG001  # the protocol's shape
@@ -107,7 +114,8 @@ def capture(scene: Scene) -> None:  # noqa: ARG001  # the protocol's shape
 def compare(lock: Lock, observation: Observation) -> Judgement:
     """Pure. The files that differ, with their pinned side, stand in the observation."""
     pin = lock.engine.source
-    pinned = {"commit": pin.commit} if pin.type == "path" else {}
+    is_live = source_live.EXECUTABLE in observation.facts
+    pinned = {"commit": pin.commit} if pin.type == "path" and not is_live else {}
     if "tree" in observation.facts:
         pinned["tree"] = pin.patched_tree or pin.tree
     return compare_facts(pinned, observation)

@@ -1,34 +1,35 @@
-"""The target model's files, aspect `model`.
+"""The target model's files, aspect `model`, and what model and draft have in common.
 
-Owns nothing but the choice of directory; probes/weights.py does the work.
+Owns where weights lie on this machine; probes/weights.py looks at them, probes/repository.py asks the Hub.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 
-from pinner.errors import ManifestError
-from pinner.model.facts import Observation
+from pinner.host.home import Home
+from pinner.model.facts import ABSENT, Observation, Unknown
 from pinner.model.lock import Lock, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
-from pinner.probes.weights import compare_files, observe_files, pin_files
+from pinner.probes.base import NOT_MATERIALIZED, Judgement, LiveScene, Scene, Wish
+from pinner.probes.view import view
+from pinner.probes.weights import WHOLE, compare_files, list_files, observe_files
+from pinner.probes.weights_pin import judge_remote_code, pin_files, trusts_code
 
 NAME = "model"
 
 
 def pin(wish: Wish) -> WeightsPin:
-    """Size and sha256 of every file of `model.path`. ArtifactError for a file that is not weights."""
-    model = wish.manifest.model
-    return WeightsPin(path=model.path, files=pin_files(directory(wish, model), wish.memory, key="model.path"))
+    """Size and sha256 of every file of the model. ArtifactError for a file that is not weights."""
+    return pin_weights(wish, NAME, wish.manifest.model)
 
 
 def observe(scene: Scene) -> Observation:
-    """The files of the model's directory now."""
-    pinned = scene.lock.model
-    return observe_files(NAME, pinned, directory(scene, pinned), scene.memory, deep=scene.deep)
+    """The files of the model now."""
+    return observe_weights(NAME, scene, scene.lock.model)
 
 
 def observe_live(_live: LiveScene) -> None:
@@ -41,19 +42,62 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
 
 
 def capture(scene: Scene) -> WeightsPin:
-    """The pin that the directory as it is now would have."""
+    """The pin that the files as they are now would have."""
     pinned = scene.lock.model
-    files = pin_files(directory(scene, pinned), scene.memory, key="model.path")
+    files = pin_files(directory(scene, pinned), scene.memory, key="model")
     return msgspec.structs.replace(pinned, files=files)
 
 
 def directory(place: Wish | Scene, weights: WeightsSection | WeightsPin) -> Path:
-    """Where the weights of a manifest's section or of a lock lie on this machine."""
-    return weights_directory(place.directory, weights)
+    """Where the weights of a manifest's section or of a lock lie on this machine.
+
+    Of a repository that is being locked, where they are laid out to be looked at: large files then have their
+    size, their header and what maps vocabularies, and zeros in all other places.
+    """
+    if isinstance(weights, WeightsPin):
+        return weights_directory(place.directory, place.home, weights)
+    if weights.path is not None:
+        return place.directory / weights.path
+    from pinner.probes import repository  # noqa: PLC0415  # a check has nothing to ask of the Hub
+
+    assert isinstance(place, Wish)
+    return repository.laid_out(place, weights)
 
 
-def weights_directory(start: Path, weights: WeightsSection | WeightsPin) -> Path:
-    """The same for relative paths that start from `start`."""
-    if weights.path is None:
-        raise ManifestError(f"{weights.repo}: repositories on the Hub cannot be pinned yet")
-    return start / weights.path
+def weights_directory(start: Path, home: Home, pin: WeightsPin) -> Path:
+    """The same of pins alone, for relative paths that start from `start`."""
+    return view(home, pin) if pin.path is None else start / pin.path
+
+
+def pin_weights(wish: Wish, name: str, section: WeightsSection) -> WeightsPin:
+    """Where a model or draft comes from, with size and sha256 of every file."""
+    if section.path is None:
+        from pinner.probes import repository  # noqa: PLC0415  # as above
+
+        return repository.pin_repository(wish, name, section)
+    place = directory(wish, section)
+    files = pin_files(place, wish.memory, key=f"{name}.path")
+    where = f"{name}.path: {place}/"
+    judge_remote_code(place, list_files(place).files, where=where, is_trusted=trusts_code(wish), warn=wish.warn)
+    return WeightsPin(path=section.path, files=files)
+
+
+def observe_weights(aspect: str, scene: Scene, pin: WeightsPin) -> Observation:
+    """The files of a model or draft now. A view that is not there says nothing of the files."""
+    root = directory(scene, pin)
+    if pin.repo is not None and not root.is_dir():
+        return Observation(aspect=aspect, facts={WHOLE: Unknown(NOT_MATERIALIZED)})
+    seen = observe_files(aspect, pin, root, scene.memory, deep=scene.deep)
+    return seen if pin.repo is None else _with_places(seen, pin, root)
+
+
+def _with_places(seen: Observation, pin: WeightsPin, root: Path) -> Observation:
+    """Say where in the Hub's cache a file lies that differs: it is the user's, and theirs to remove."""
+    pinned = {file.path: f"{file.size} bytes {file.sha256}" for file in pin.files}
+    evidence = dict(seen.evidence)
+    for path, fact in seen.facts.items():
+        if path in pinned and fact not in (pinned[path], ABSENT) and not isinstance(fact, Unknown):
+            evidence[path] = (
+                f"it is {os.path.realpath(root / path)}: remove it, and `pinner materialize` fetches it again",
+            )
+    return msgspec.structs.replace(seen, evidence=evidence)

@@ -7,6 +7,7 @@ Hub's cache is made of them. Must not write anything but the memory of digests.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from pinner.errors import ArtifactError
 from pinner.host.digest import DigestMemory, FileDigest, file_digests, recall_digest
 from pinner.host.files import escaped
 from pinner.model import artifacts
@@ -23,8 +23,8 @@ from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import FilePin, WeightsPin
 from pinner.probes.base import Judgement
 
-_WHOLE = "."  # the key for the directory as a whole
-_SAFETENSORS = ".safetensors"
+WHOLE = "."  # the key for the directory as a whole
+SAFETENSORS = ".safetensors"
 _DANGLING = "a symlink that points to nothing"
 
 
@@ -48,32 +48,6 @@ class Contents(NamedTuple):
     hidden: list[str]
 
 
-def pin_files(directory: Path, memory: DigestMemory, *, key: str) -> tuple[FilePin, ...]:
-    """Size and sha256 of every file. ArtifactError, naming the file, for one that must not be pinned.
-
-    `key` is the manifest's key for the directory, for the message.
-    """
-    if not directory.is_dir():
-        raise ArtifactError(f"{key}: {directory} is not a directory")
-    contents = list_files(directory)
-    if not contents.files:
-        raise ArtifactError(f"{key}: {directory} holds no files")
-    for file in contents.files:
-        reason = file.reason or fault(file)
-        if reason is not None:
-            raise ArtifactError(f"{key}: {directory / file.path}: {reason}")
-    for index, shard in _missing_shards(contents.files):
-        raise ArtifactError(f"{key}: {directory / shard} is missing, and {index} names it")
-    pins = []
-    for file, digest in zip(
-        contents.files, file_digests([file.real for file in contents.files], memory), strict=True
-    ):
-        if isinstance(digest, Unknown):
-            raise ArtifactError(f"{key}: {directory / file.path}: {digest.reason}")
-        pins.append(FilePin(path=file.path, size=digest.size, sha256=digest.sha256))
-    return tuple(pins)
-
-
 def observe_files(
     aspect: str, pin: WeightsPin, directory: Path, memory: DigestMemory, *, deep: bool
 ) -> Observation:
@@ -84,11 +58,11 @@ def observe_files(
     """
     if not directory.is_dir():
         note = f"{directory} is {'not a directory' if directory.exists() else 'missing'}"
-        return Observation(aspect=aspect, facts={_WHOLE: ABSENT}, notes_by_key={_WHOLE: note})
+        return Observation(aspect=aspect, facts={WHOLE: ABSENT}, notes_by_key={WHOLE: note})
     contents = list_files(directory)
     if not contents.files:
         return Observation(
-            aspect=aspect, facts={_WHOLE: "no files"}, notes_by_key={_WHOLE: f"{directory} holds no files"}
+            aspect=aspect, facts={WHOLE: "no files"}, notes_by_key={WHOLE: f"{directory} holds no files"}
         )
     pinned = {file.path: file for file in pin.files}
     facts: dict[str, Fact] = {}
@@ -117,9 +91,10 @@ def observe_files(
             facts[file.path] = _text(digest.size, digest.sha256)
             if digest.sha256 != pinned[file.path].sha256:
                 notes[file.path] = "same size, other bytes"
-    for index, shard in _missing_shards(contents.files):
-        notes.setdefault(shard, f"missing, and {index} names it")
-    _tell_missing(directory, pinned.keys() - facts.keys(), facts, notes)
+    if missing := pinned.keys() - facts.keys():
+        for index, shard in missing_shards(contents.files):
+            notes.setdefault(shard, f"missing, and {index} names it")
+        _tell_missing(directory, missing, facts, notes)
     return Observation(
         aspect=aspect,
         facts=facts,
@@ -150,7 +125,7 @@ def _tell_missing(directory: Path, missing: Iterable[str], facts: dict[str, Fact
     """Why pinned files are not there, where the directory shows it."""
     unlisted = [path for path, fact in facts.items() if isinstance(fact, Unknown)]
     for path in missing:
-        above = next((name for name in unlisted if name == _WHOLE or path.startswith(f"{name}/")), None)
+        above = next((name for name in unlisted if name == WHOLE or path.startswith(f"{name}/")), None)
         if above is not None:
             facts[path] = Unknown(f"{above}: {facts[above].reason}")
         elif (directory / path).is_dir():
@@ -159,8 +134,8 @@ def _tell_missing(directory: Path, missing: Iterable[str], facts: dict[str, Fact
 
 def compare_files(pin: WeightsPin, observation: Observation) -> Judgement:
     """Pure: the pinned files against the observation."""
-    if _WHOLE in observation.facts:
-        return compare_facts({_WHOLE: _files(len(pin.files))}, observation)
+    if WHOLE in observation.facts:
+        return compare_facts({WHOLE: _files(len(pin.files))}, observation)
     return compare_facts({file.path: _text(file.size, file.sha256) for file in pin.files}, observation)
 
 
@@ -183,7 +158,7 @@ def _walk(
     try:
         names = sorted(os.listdir(directory))  # noqa: PTH208  # names, not paths, are wanted
     except OSError as error:
-        found.append(Found(prefix.rstrip("/") or _WHOLE, directory, 0, _cannot("listed", error), is_unknown=True))
+        found.append(Found(prefix.rstrip("/") or WHOLE, directory, 0, _cannot("listed", error), is_unknown=True))
         return
     for name in names:
         path = directory / name
@@ -217,7 +192,7 @@ def _cannot(what: str, error: OSError) -> str:
 def fault(file: Found, locked_sha256: str | None = None) -> str | None:
     """Why a regular file is not what its name says, from its first bytes and its size; None if it may be."""
     is_small = file.size <= artifacts.MAX_POINTER_BYTES
-    is_safetensors = file.path.endswith(_SAFETENSORS)
+    is_safetensors = file.path.endswith(SAFETENSORS)
     if not is_small and not is_safetensors:
         return None
     try:
@@ -249,22 +224,41 @@ def read_config(directory: Path) -> dict[str, object] | None:
         return None
 
 
-def _missing_shards(files: Iterable[Found]) -> Iterator[tuple[str, str]]:
+def missing_shards(files: Iterable[Found]) -> Iterator[tuple[str, str]]:
     """(index, shard) for each shard that an index names and that is not there."""
+    for place in by_directory(files):
+        for index, shards in place.indexes.items():
+            for shard in sorted(shards - place.names):
+                yield place.prefix + index, place.prefix + shard
+
+
+class Place(NamedTuple):
+    """One directory of a model: `prefix` leads to it, `indexes` hold the shards that each index there names."""
+
+    prefix: str
+    names: frozenset[str]
+    indexes: dict[str, frozenset[str]]
+
+
+def by_directory(files: Iterable[Found]) -> list[Place]:
+    """The directories of a model, with what their shard indexes name."""
     files = list(files)
     names = frozenset(file.path for file in files)
-    for file in files:
-        if not file.path.endswith(_SAFETENSORS + artifacts.INDEX_SUFFIX) or file.reason is not None:
-            continue
-        above = file.path.rpartition("/")[0]
+    places = []
+    for above in sorted({file.path.rpartition("/")[0] for file in files}):
         prefix = f"{above}/" if above else ""
+        # An index may name shards further down.
         beside = frozenset(name[len(prefix) :] for name in names if name.startswith(prefix))
-        try:
-            missing = artifacts.missing_shards(file.real.read_bytes(), beside)
-        except (OSError, ValueError):
-            continue
-        for shard in missing:
-            yield file.path, prefix + shard
+        indexes = {}
+        for file in files:
+            name = file.path[len(prefix) :]
+            is_here = file.path.startswith(prefix) and "/" not in name
+            if not is_here or not name.endswith(SAFETENSORS + artifacts.INDEX_SUFFIX) or file.reason is not None:
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                indexes[name] = artifacts.indexed_shards(file.real.read_bytes())
+        places.append(Place(prefix, beside, indexes))
+    return places
 
 
 def _files(count: int) -> str:

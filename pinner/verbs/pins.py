@@ -61,14 +61,20 @@ def materialize(out: Output, manifest: str, *, rebuild: bool) -> ExitCode:
     deployment = load_manifest(find_manifest(manifest))
     lock_ = load_lock(deployment)
     result = building.materialize(deployment, lock_, home(), rebuild=rebuild, say=out.say)
-    built = result.drift is not None
-    drift = Drift() if built else building.verified(deployment, lock_, home())
+    for note in result.views.notes:
+        out.note(note)
+    drift = Drift() if result.built else building.verified(deployment, lock_, home())
     if not drift.is_clean:
         render.drift_text(out, drift, deep=False)
     else:
-        out.line(f"{'built' if built else 'already there:'} {result.workspace.root}")
+        for aspect, place in result.views.made.items():
+            out.line(f"{aspect} in {place}")
+        out.line(f"{'built' if result.built else 'already there:'} {result.workspace.root}")
     code = exit_code(drift)
-    data = {"workspace": str(result.workspace.root), "built": built, **render.drift_data(drift)}
+    told = render.drift_data(drift)
+    told["notes"] = [*result.views.notes, *told["notes"]]
+    models = {aspect: str(place) for aspect, place in result.views.made.items()}
+    data = {"workspace": str(result.workspace.root), "built": result.built, "models": models, **told}
     out.envelope(code, data, status="unknown" if code is ExitCode.FAILED else "")
     return code
 

@@ -25,6 +25,7 @@ from tests.integration.environments import (  # noqa: F401  # fixtures
     short_racy_window,
     template,
 )
+from tests.integration.hub import FakeHub, served
 from tests.nvml.stub import nvml, nvml_libraries  # noqa: F401  # fixtures
 
 
@@ -75,3 +76,13 @@ def run(tmp_path: Path, run_id: str) -> Iterator[Run]:
 @pytest.fixture(params=[True, False], ids=["cgroup", "no-cgroup"])
 def cgroup(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A Hub that the environment names, with an empty cache in tmp_path."""
+    with served(FakeHub()) as one:
+        monkeypatch.setenv("HF_ENDPOINT", one.endpoint)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        yield one

@@ -90,4 +90,42 @@ def test_texts_in_the_place_of_weights(beginning: bytes, said: str | None) -> No
 
 def test_an_index_that_is_none() -> None:
     with pytest.raises(ValueError, match="not a shard index"):
-        artifacts.missing_shards(b"[]", frozenset())
+        artifacts.indexed_shards(b"[]")
+
+
+def shards(stem: str, total: int, *numbers: int) -> list[str]:
+    return [f"{stem}-{number:05}-of-{total:05}.safetensors" for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("names", "indexed", "stray"),
+    [
+        (shards("model", 2, 1, 2), shards("model", 2, 1, 2), {}),
+        (["model.safetensors"], [], {}),
+        # As Mistral and GLM publish them.
+        ([*shards("model", 2, 1, 2), "consolidated.safetensors", "mtp.safetensors"], shards("model", 2, 1, 2), {}),
+        (["model.safetensors", "consolidated.safetensors"], [], {}),
+        ([*shards("model", 2, 1, 2), *shards("consolidated", 3, 1, 2, 3)], shards("model", 2, 1, 2), {}),
+        (shards("model", 3, 1, 2, 3), [], {}),
+        (
+            [*shards("model", 2, 1, 2), *shards("model", 4, 3)],
+            shards("model", 2, 1, 2),
+            {"model-00003-of-00004.safetensors": "no index names it"},
+        ),
+        (
+            [*shards("model", 1, 1), *shards("model", 2, 1, 2)],
+            [],
+            dict.fromkeys([*shards("model", 1, 1), *shards("model", 2, 1, 2)], "1 and 2 lie side by side"),
+        ),
+        (shards("model", 3, 1, 3), [], {"model-00003-of-00003.safetensors": "shard 2 of 3 is missing"}),
+        (
+            [*shards("model", 2, 1, 2), "model.safetensors"],
+            shards("model", 2, 1, 2),
+            {"model.safetensors": "a whole checkpoint beside shards"},
+        ),
+    ],
+)
+def test_weights_of_another_checkpoint(names: list[str], indexed: list[str], stray: dict[str, str]) -> None:
+    found = artifacts.stray_weights(names, frozenset(indexed))
+    assert found.keys() == stray.keys()
+    assert all(wording in found[name] for name, wording in stray.items())

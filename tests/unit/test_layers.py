@@ -19,6 +19,7 @@ LAYERS = [
     (
         "pinner.render",
         "pinner.render_explain",
+        "pinner.render_records",
         "pinner.bug",
         "pinner.deploy",
         "pinner.measure",

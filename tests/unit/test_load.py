@@ -84,6 +84,8 @@ def test_the_digest_ignores_comments_and_order(tmp_path: Path) -> None:
         (("[env]", '[env]\nX = "a\\u0000b"'), ["env.X", "NUL"]),
         (("[env]", '[env]\nPYTHONSAFEPATH = "0"'), ["PYTHONSAFEPATH", "pinner itself"]),
         (("[env]", '[env]\nPYTHONPATH = "/x"'), ["env.PYTHONPATH", "nothing pins"]),
+        (("[env]", "[env]\nHF_HUB_OFFLINE = false"), ["env.HF_HUB_OFFLINE", "is 1 always"]),
+        (("[env]", '[env]\nHF_HUB_OFFLINE = { site = "X" }'), ["env.HF_HUB_OFFLINE", "is 1 always"]),
         (("tp-size = 2", 'model-path = "x"'), ["engine.args.model-path", "model.path"]),
         (('git = "engine.bundle"', 'git = "engine.bundle", path = "x"'), ["engine.source", "exactly one"]),
         (('commit = "good"', 'commit = "--upload-pack=x"'), ["engine.source.commit"]),
