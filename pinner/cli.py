@@ -6,26 +6,25 @@ Typer declarations only; the bodies of the commands are in pinner/verbs/.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from pinner import __version__
-from pinner.errors import ExitCode
-
-app = typer.Typer(
-    name="pinner",
-    help="Pin a language model deployment, refuse to run it on drift, and say what drifted, when and by whom.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+from pinner import __version__, cli_explain
+from pinner.cli_base import (
+    AcceptOption,
+    Format,
+    ManifestArgument,
+    OutputOption,
+    ReasonOption,
+    RecordArgument,
+    app,
+    reached,
 )
-
+from pinner.cli_base import verb as _verb
+from pinner.errors import ExitCode
 
 records_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(records_app, name="records")
@@ -39,52 +38,23 @@ class Kind(StrEnum):
     BENCH = "bench-serving"
 
 
-class Format(StrEnum):
-    """How results are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-ManifestArgument = Annotated[
-    str, typer.Argument(metavar="MANIFEST", help="NAME.toml; a bare name is also looked for in deployments/")
-]
-RecordArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECORD", help="the start of an id, a directory, an exported file, or a manifest's newest"
-    ),
-]
-OutputOption = Annotated[
-    Format, typer.Option("--output", help="text, or json: one envelope on stdout", show_default=True)
-]
-AcceptOption = Annotated[
-    list[str], typer.Option("--accept", metavar="KEY", help="let this difference pass (needs a --reason each)")
-]
-ReasonOption = Annotated[list[str], typer.Option("--reason", metavar="TEXT", help="why the --accept is right")]
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code; the only way in, also for tests."""
     argv = sys.argv[1:] if argv is None else argv
-    _reached.clear()
+    reached.clear()
     try:
         app(args=_with_upgrade_value(argv), prog_name="pinner")
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else ExitCode.OK if stop.code is None else ExitCode.INVALID
-        if code == ExitCode.INVALID and not _reached:
+        if code == ExitCode.INVALID and not reached:
             from pinner.command import reject
 
             reject(argv)
         # Where no verb was reached 1 is Click's word for Ctrl-C, and must not read as drift.
-        return ExitCode.INTERRUPTED if code == ExitCode.DIFFERENT and not _reached else int(code)
+        return ExitCode.INTERRUPTED if code == ExitCode.DIFFERENT and not reached else int(code)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK
-
-
-# The verbs of this command line that were reached: none where Typer rejects it.
-_reached: list[str] = []
 
 
 def _with_upgrade_value(argv: list[str]) -> list[str]:
@@ -95,13 +65,6 @@ def _with_upgrade_value(argv: list[str]) -> list[str]:
     following = argv[at + 1] if at + 1 < len(argv) else "-"
     alone = following.startswith("-") or following.endswith((".toml", ".lock"))
     return [*argv[: at + 1], "*", *argv[at + 1 :]] if alone else argv
-
-
-def _verb(command: str, form: Format, call: Callable[[Any], ExitCode]) -> NoReturn:
-    from pinner.command import run_verb
-
-    _reached.append(command)
-    raise typer.Exit(int(run_verb(command, form is Format.JSON, call)))
 
 
 def _version(value: bool) -> None:
@@ -224,43 +187,25 @@ def down(
     _verb("down", output, lambda out: _serving().down(out, which, force=force))
 
 
-ToleranceOption = Annotated[float, typer.Option(metavar="SHARE", help="a change that nobody minds: 0.02 is 2 %")]
-
-
 @app.command()
-def compare(
-    before: Annotated[
-        str, typer.Argument(metavar="A", help="a record: the beginning of its id, a path, a manifest")
-    ],
-    after: Annotated[str, typer.Argument(metavar="B", help="the record that is judged against it")],
-    tolerance: ToleranceOption = 0.02,
-    alpha: Annotated[
-        float, typer.Option(metavar="P", help="how often identical code may be called different")
-    ] = 0.05,
+def bench(
+    manifest: ManifestArgument,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="which [bench.NAME]; the only one without")
+    ] = None,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="measure the server that is up, not fresh ones")
+    ] = False,
     accept: AcceptOption = [],  # noqa: B006
     reason: ReasonOption = [],  # noqa: B006
     output: OutputOption = Format.TEXT,
 ) -> None:
-    """Judge B against A. 0 equivalent or better, 1 worse, 2 not comparable, 3 inconclusive or unknown."""
+    """Check, measure, check again, write the record. 1 if an expectation is not met, 2 if it does not count."""
     _verb(
-        "compare",
+        "bench",
         output,
-        lambda out: _explaining().compare(
-            out, before, after, tolerance=tolerance, alpha=alpha, accepted=(accept, reason)
-        ),
+        lambda out: _measuring().bench(out, manifest, name, attach=attach, accepted=(accept, reason)),
     )
-
-
-@app.command()
-def diff(
-    before: Annotated[
-        str, typer.Argument(metavar="A", help="a record, a manifest, a lock, or `now`: this machine")
-    ],
-    after: Annotated[str, typer.Argument(metavar="B", help="the same")],
-    output: OutputOption = Format.TEXT,
-) -> None:
-    """Say what differs, the likeliest cause of a changed speed first. 0 the same, 1 different."""
-    _verb("diff", output, lambda out: _explaining().diff(out, before, after))
 
 
 @records_app.callback(invoke_without_command=True)
@@ -335,6 +280,9 @@ def records_verify(
     _verb("records verify", output, lambda out: _records().verify(out, record, allowed_signers))
 
 
+cli_explain.declare()
+
+
 def _records() -> Any:
     from pinner.verbs import records as bodies
 
@@ -348,13 +296,13 @@ def _pins() -> Any:
     return pins
 
 
+def _measuring() -> Any:
+    from pinner.verbs import measuring
+
+    return measuring
+
+
 def _serving() -> Any:
     from pinner.verbs import serving
 
     return serving
-
-
-def _explaining() -> Any:
-    from pinner.verbs import explaining
-
-    return explaining

@@ -65,8 +65,8 @@ def drift_text(output: Output, drift: Drift, *, deep: bool) -> None:
         _groups(output, drift.differences)
     if drift.unknown:
         count = len(drift.unknown)
-        facts = "1 fact" if count == 1 else f"{count} facts"
-        output.line(f"{output.yellow('UNKNOWN')}  {facts} that could not be told, and that do not count as equal")
+        facts = "1 fact could" if count == 1 else f"{count} facts could"
+        output.line(f"{output.yellow('UNKNOWN')}  {facts} not be told, which never counts as equal")
         _groups(output, drift.unknown)
     if drift.accepted:
         output.line(f"{output.yellow('ACCEPTED')}  {_counted(drift.accepted)}")

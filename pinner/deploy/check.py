@@ -107,8 +107,17 @@ def joined(parts: list[Drift]) -> Drift:
         accepted=tuple(item for part in parts for item in part.accepted),
         notes=tuple(note for part in parts for note in part.notes),
         hints=tuple(hint for part in parts for hint in part.hints),
-        how={aspect: how for part in parts for aspect, how in part.how.items()},
+        how=_joined_how(parts),
     )
+
+
+def _joined_how(parts: list[Drift]) -> dict[str, str]:
+    """How sure each aspect is, at rest and then live."""
+    how: dict[str, str] = {}
+    for part in parts:
+        for aspect, text in part.how.items():
+            how[aspect] = f"{how[aspect]}; {text}" if aspect in how else text
+    return how
 
 
 def judged(probe: Probe, lock: Lock, observation: Observation | None) -> Drift:

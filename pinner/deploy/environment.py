@@ -85,6 +85,14 @@ def not_passed_on(families: tuple[str, ...], pin: EnvironmentPin, caller: Mappin
     )
 
 
+def without_secrets(text: str, pin: EnvironmentPin, env: Mapping[str, str]) -> str:
+    """Text without the values that the engine's environment has for what the lock names as secret."""
+    for name in pin.secret:
+        if env.get(name):
+            text = text.replace(env[name], "(hidden)")
+    return text
+
+
 def working_directory() -> Path:
     """Where every engine starts: a place with nothing in it that could be imported or read by accident."""
     return Path("/")

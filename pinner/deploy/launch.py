@@ -17,7 +17,13 @@ import msgspec
 
 from pinner.deploy import caches, segments
 from pinner.deploy import check as checking
-from pinner.deploy.environment import argv_here, launch_environment, not_passed_on, working_directory
+from pinner.deploy.environment import (
+    argv_here,
+    launch_environment,
+    not_passed_on,
+    without_secrets,
+    working_directory,
+)
 from pinner.deploy.live import check_live
 from pinner.deploy.load import Deployment
 from pinner.deploy.locks import load_lock
@@ -102,6 +108,14 @@ def up(deployment: Deployment, home: Home, options: UpOptions, *, say: Say = lam
         lock = load_lock(deployment)
         outcome = _up(deployment, lock, home, options, say)
         return msgspec.structs.replace(outcome, locked=locked)
+
+
+def up_with(
+    deployment: Deployment, lock: Lock, home: Home, options: UpOptions, *, say: Say = lambda _line: None
+) -> UpOutcome:
+    """The same with a lock that is given, as for a server without the draft that the deployment's lock has."""
+    with exclusive(home.root / "locks" / f"{deployment.key}.up", what="bringing this deployment up", timeout_s=0):
+        return _up(deployment, lock, home, options, say)
 
 
 def _up(deployment: Deployment, lock: Lock, home: Home, options: UpOptions, say: Say) -> UpOutcome:
@@ -302,9 +316,7 @@ def _stop_quietly(directory: Path, lock: Lock, reason: str, *, force: bool = Fal
 
 
 def _with_last_lines(error: LaunchFailed, directory: Path, lock: Lock, env: Mapping[str, str]) -> LaunchFailed:
-    text = "\n".join(f"  | {line}" for line in log_tail(directory, TAIL_LINES))
-    for name in lock.env.secret:
-        if env.get(name):
-            text = text.replace(env[name], "(hidden)")
+    tail = "\n".join(f"  | {line}" for line in log_tail(directory, TAIL_LINES))
+    text = without_secrets(tail, lock.env, env)
     message = f"{error.message}\nits last lines:\n{text}" if text else error.message
     return LaunchFailed(message, hint=error.hint or f"the whole log: {directory / 'server.log'}")

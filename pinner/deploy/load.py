@@ -19,6 +19,7 @@ from pinner.deploy.tomlfile import convert, data_digest, read_toml, refuse_versi
 from pinner.engines import ENGINES
 from pinner.errors import ManifestError, UsageError
 from pinner.model import manifest as manifest_format
+from pinner.model.bench import Bench, Expect
 from pinner.model.hardware import Hardware
 from pinner.model.manifest import (
     Draft,
@@ -45,7 +46,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest that has been read: its file, its data and the digest of that data."""
+    """A manifest that has been read: its file, its data, and the digest of that data without [bench]."""
 
     path: Path
     name: str
@@ -111,7 +112,7 @@ def load_manifest(path: Path) -> Deployment:
         )
     data = read_toml(path, ManifestError)
     refuse_version(path, data, manifest_format.FORMAT, ManifestError)
-    wrong = _later_sections(data) or _unknown_keys(data)
+    wrong = _unknown_keys(data)
     if wrong:
         raise _manifest_error(path, wrong)
     data = _dates_to_text(data)
@@ -119,18 +120,9 @@ def load_manifest(path: Path) -> Deployment:
     found = [*_kind_problems(manifest), *problems(manifest)]
     if found:
         raise _manifest_error(path, found)
-    return Deployment(path=path, name=name, manifest=manifest, digest=data_digest(data))
-
-
-def _later_sections(data: dict[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (
-            name,
-            "this version of pinner cannot check this section yet; an unchecked pin would be a lie",
-        )
-        for name in manifest_format.LATER_SECTIONS
-        if name in data
-    ]
+    # What is measured changes nothing of what is served: the lock pins datasets by themselves.
+    served = {key: value for key, value in data.items() if key != "bench"}
+    return Deployment(path=path, name=name, manifest=manifest, digest=data_digest(served))
 
 
 def _kind_problems(manifest: Manifest) -> list[tuple[str, str]]:
@@ -157,6 +149,18 @@ def _unknown_keys(data: dict[str, Any]) -> list[tuple[str, str]]:
         for name, value in env.items():
             if isinstance(value, dict):
                 wrong += _unknown_in(f"env.{name}", value, PassedThrough)
+    return wrong + _unknown_in_benches(data.get("bench"))
+
+
+def _unknown_in_benches(benches: Any) -> list[tuple[str, str]]:
+    wrong: list[tuple[str, str]] = []
+    for name, bench in benches.items() if isinstance(benches, dict) else ():
+        if isinstance(bench, dict):
+            wrong += _unknown_in(f"bench.{name}", bench, Bench)
+            expected = bench.get("expect")
+            for metric, expect in expected.items() if isinstance(expected, dict) else ():
+                if isinstance(expect, dict):
+                    wrong += _unknown_in(f"bench.{name}.expect.{metric}", expect, Expect)
     return wrong
 
 

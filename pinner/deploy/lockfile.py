@@ -131,7 +131,11 @@ def _flat(lock: Lock) -> dict[str, str]:
     flat: dict[str, str] = {}
 
     def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
+        if isinstance(value, dict) and "value" in value:
+            # A fact that is expected of the machine: its value, and how it is compared unless that is exact.
+            more = [str(value[key]) for key in ("class", "tolerance") if key in value]
+            flat[prefix] = f"{value['value']} ({' '.join(more)})" if more else str(value["value"])
+        elif isinstance(value, dict):
             for key, item in value.items():
                 walk(f"{prefix}.{key}" if prefix else key, item)
         elif isinstance(value, list) and value and isinstance(value[0], dict):

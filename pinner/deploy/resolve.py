@@ -24,6 +24,7 @@ from pinner.host.digest import DigestMemory
 from pinner.host.files import exclusive, write_atomic
 from pinner.host.home import Home
 from pinner.host.uv import SiteIndex, Uv, site_index
+from pinner.measure import dataset
 from pinner.model import pylock as pylock_format
 from pinner.model.address import without_credentials
 from pinner.model.lock import FORMAT, READS_FORMAT, EnginePin, Lock, PatchPin, PythonPin, ServePin, SourcePin
@@ -118,6 +119,7 @@ def _lock(
         host=host.pin(wish),
         serve=ServePin(**msgspec.structs.asdict(manifest.serve)),
         hardware=hardware_pin,
+        bench=dataset.pins(manifest.bench, deployment.directory),
     )
     changed = _write(deployment, result, pylock_text)
     packages = (pylock_format.versions(old_pylock or {}), pylock_format.versions(pylock_data or {}))
@@ -141,7 +143,9 @@ def _refuse_unknown_name(upgrade: bool | str, old_pylock: dict[str, Any] | None)
 def is_current(deployment: Deployment) -> str | None:
     """Why the lock is not current, or None. Offline. Raises LockError where there is no readable lock."""
     found = read_lock(deployment)
-    return stale_reason(deployment, found or load_lock(deployment))
+    lock = found or load_lock(deployment)
+    of_datasets = dataset.stale_reason(deployment.manifest.bench, lock.bench, deployment.directory)
+    return stale_reason(deployment, lock) or of_datasets
 
 
 def _previous(deployment: Deployment) -> tuple[Lock | None, list[str]]:

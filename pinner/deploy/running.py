@@ -61,7 +61,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """Why pinner ended a run: `by` is the verb, `reason` what the user was told."""
 
-    by: Literal["down", "up"]
+    by: Literal["down", "up", "bench"]
     reason: str = ""
 
 
@@ -272,11 +272,11 @@ def _generates(run: Run) -> tuple[bool, str]:
     return tokens > 0, "generates" if tokens > 0 else "healthy, but it does not generate: no tokens came"
 
 
-def down(run: Run, home: Home, *, force: bool = False) -> Stopped:
+def down(run: Run, home: Home, *, force: bool = False, by: Literal["down", "bench"] = "down") -> Stopped:
     """Stop a run and everything it started; a second call finds nothing to do."""
     directory = run_directory(home, run.run)
     if runs.is_alive(directory):
-        write_ending(directory, Ending(by="down"))
+        write_ending(directory, Ending(by=by))
         segments.remember(directory)
     result = runs.stop(directory, timeout_s=run.stop_timeout_s + SWEEP_S, force=force)
     segments.clean_up([directory])

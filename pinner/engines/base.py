@@ -25,6 +25,20 @@ class Health(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+class StepTime(msgspec.Struct, frozen=True):
+    """Steps of one kind since the server started: how many, and how long all took."""
+
+    count: int
+    total_ms: float
+
+
+class EngineState(msgspec.Struct, frozen=True, kw_only=True):
+    """A server's own account of its state; `steps` by the names of pinner/model/bench.py."""
+
+    version: str | None = None
+    steps: Mapping[str, StepTime] = {}
+
+
 class Engine(Protocol):
     """One kind of server software."""
 
@@ -41,6 +55,8 @@ class Engine(Protocol):
     CACHES: Mapping[str, str]
     # The program of argument_question.py for this engine.
     ARGUMENT_QUESTION: str
+    # Where a request is put whose answer streams.
+    STREAM_PATH: str
 
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""
@@ -71,6 +87,21 @@ class Engine(Protocol):
 
     def generate(self, http: Http, url: str, *, timeout_s: float) -> int:
         """Generate a few tokens and count them. Raises HttpFailed, also for an answer that is none."""
+
+    def request(self, prompt: str | list[int], params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The body of a request whose answer streams; `params` are SGLang's sampling parameters."""
+
+    def flush(self, http: Http, url: str) -> str | None:
+        """Empty the prefix cache; None if that was done, else why not."""
+
+    def state(self, http: Http, url: str) -> EngineState:
+        """What the server says of itself beside its arguments. Raises HttpFailed."""
+
+    def log_step_ms(self, lines: Sequence[str]) -> float | None:
+        """How long a step of speculative decoding took, by lines of a log; None where they say nothing."""
+
+    def without_draft(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """The same argument list without speculative decoding."""
 
     def account(self, http: Http, url: str) -> Mapping[str, Any]:
         """The server's own account of its arguments, by flag name with underscores; secrets left out."""

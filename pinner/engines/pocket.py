@@ -46,11 +46,18 @@ def unread(names):
 
 FORBIDDEN = sglang_api.FORBIDDEN
 
+STREAM_PATH = sglang_api.STREAM_PATH
+
 health = sglang_api.health
 generate = sglang_api.generate
 account = sglang_api.account
+request = sglang_api.request
+flush = sglang_api.flush
+state = sglang_api.state
+without_draft = sglang_api.without_draft
 # It writes SGLang's lines.
 log_summary = sglang_log.summary
+log_step_ms = sglang_log.step_ms
 log_notes = sglang_log.notes
 
 

@@ -5,10 +5,11 @@ Facts are from SGLang's source, versions 0.4.6 to 0.5.23. Must not hold what onl
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from pinner.engines.base import Health
+from pinner.engines.base import EngineState, Health, StepTime
 from pinner.host.http import Http, HttpFailed
 from pinner.model.lock import DRAFT_PLACEHOLDER, MODEL_PLACEHOLDER
 from pinner.model.manifest import SECRET_FLAG, Manifest
@@ -79,6 +80,10 @@ _NOT_ARGUMENTS = frozenset(
 
 # Seconds for calls that a healthy server answers at once.
 QUICK_S = 5.0
+# A server is asked to empty its cache when the last request has just ended, and may still be tidying up.
+FLUSH_TRIES = 20
+FLUSH_PAUSE_S = 0.1
+STREAM_PATH = "/generate"
 
 
 def argv(module: str, manifest: Manifest) -> tuple[str, ...]:
@@ -156,6 +161,72 @@ def generate(http: Http, url: str, *, timeout_s: float) -> int:
         return counted
     text = reply.get("text")
     return len(text.split()) if isinstance(text, str) else 0
+
+
+def request(prompt: str | list[int], params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A body for /generate, as text or as token ids."""
+    key = "text" if isinstance(prompt, str) else "input_ids"
+    return {key: prompt, "sampling_params": dict(params), "stream": True}
+
+
+def flush(http: Http, url: str) -> str | None:
+    """Empty the prefix cache. 400 means that something is still under way."""
+    why = ""
+    for attempt in range(FLUSH_TRIES):
+        if attempt:
+            time.sleep(FLUSH_PAUSE_S)
+        try:
+            status = http.post(f"{url}/flush_cache", {}, timeout_s=QUICK_S).status
+        except HttpFailed as error:
+            return f"/flush_cache: {error}"
+        if status == 200:
+            return None
+        why = f"/flush_cache answers {status}"
+        if status != 400:
+            break
+    return why
+
+
+def state(http: Http, url: str) -> EngineState:
+    """Version and step times; the latter only where the engine was told to keep them. Raises HttpFailed."""
+    for path in ("/server_info", "/get_server_info"):
+        answer = http.get(f"{url}{path}", timeout_s=QUICK_S)
+        if answer.status == 200 and isinstance(answer.body, dict):
+            version = answer.body.get("version")
+            inner = answer.body.get("internal_states", answer.body)
+            first = inner[0] if isinstance(inner, list) and inner else inner
+            steps = _steps(first) if isinstance(first, dict) else {}
+            return EngineState(version=version if isinstance(version, str) else None, steps=steps)
+    return EngineState()
+
+
+def _steps(inner: Mapping[str, Any]) -> dict[str, StepTime]:
+    """SGLang keeps seconds of whole steps by batch size; the small engine keeps means, of both parts apart."""
+    times = inner.get("step_time_dict")
+    if not isinstance(times, dict):
+        return {}
+    lists = [one for value in times.values() if isinstance(value, list) for one in value]
+    if lists and all(isinstance(one, (int, float)) for one in lists):
+        return {"verify_step_ms": StepTime(len(lists), sum(lists) * 1e3)}
+    count = inner.get("decode_steps_total")
+    names = {"verify_ms": "verify_step_ms", "draft_ms": "draft_step_ms"}
+    return {
+        name: StepTime(count, times[key] * count)
+        for key, name in names.items()
+        if isinstance(count, int) and isinstance(times.get(key), (int, float))
+    }
+
+
+def without_draft(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """An argument list without every flag of speculative decoding and its values."""
+    kept: list[str] = []
+    is_skipped = False
+    for argument in argv:
+        if argument.startswith("--"):
+            is_skipped = argument.startswith("--speculative-")
+        if not is_skipped:
+            kept.append(argument)
+    return tuple(kept)
 
 
 def account(http: Http, url: str) -> Mapping[str, Any]:

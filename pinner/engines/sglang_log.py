@@ -103,6 +103,21 @@ def summary(lines: Sequence[str]) -> str:
     return f"{length}{last.gen_throughput:.0f} tok/s at {last.time:%H:%M:%S}"
 
 
+def step_ms(lines: Sequence[str]) -> float | None:
+    """How long a step of speculative decoding took, drafting included: the median over decode lines.
+
+    Each running request gains the accept length by a step, and the throughput tells how fast. The first line is
+    left out: its interval began before the others.
+    """
+    found = [
+        1e3 * one.running * one.accept_len / one.gen_throughput
+        for one in map(batch, lines)
+        if one is not None and one.phase == "decode" and one.running and one.accept_len and one.gen_throughput
+    ]
+    ordered = sorted(found[1:])
+    return ordered[len(ordered) // 2] if ordered else None
+
+
 def notes(lines: Sequence[str]) -> tuple[str, ...]:
     """Each warning that costs speed, once, and what the engine chose by itself."""
     text = "\n".join(lines)

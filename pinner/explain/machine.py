@@ -23,12 +23,15 @@ _WITHIN = {"power-limit-watts": 1.0}
 
 
 def fact_of(value: Any) -> Fact:
-    """A value of a record's JSON as the fact that it was."""
+    """A value of a record's JSON as the fact that it was; both spellings of one that could not be told."""
     if value is None:
         return ABSENT
-    if isinstance(value, dict) and value.keys() == {"unknown"}:
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"unknown"}:
         return Unknown(str(value["unknown"]))
-    return value
+    kind = value.get("type")
+    return ABSENT if kind == "absent" else Unknown(str(value.get("reason"))) if kind == "unknown" else value
 
 
 def by_gpu(machine: Machine) -> dict[str, dict[str, Any]]:

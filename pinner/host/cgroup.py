@@ -47,6 +47,21 @@ def memory_left_bytes(pid: int | str = "self", *, root: Path = Path("/")) -> Fac
     return _tightest("memory", left, pid, root)
 
 
+def throttling(pid: int | str = "self", *, root: Path = Path("/")) -> tuple[int, float] | None:
+    """(how often, seconds) that quotas have held up the groups of a process so far; None where nothing tells.
+
+    Each group counts for itself: the most that one of them was held up.
+    """
+    found: list[tuple[int, float]] = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for group in _groups("cpu", pid, root):
+            stat = group / "cpu.stat"
+            # Version 1 counts nanoseconds.
+            seconds = max(_field(stat, "throttled_usec", 0) / 1e6, _field(stat, "throttled_time", 0) / 1e9)
+            found.append((_field(stat, "nr_throttled", 0), seconds))
+    return max(found, key=lambda one: one[1]) if found else None
+
+
 def _memory_limit(group: Path) -> int | None:
     try:
         text = (group / "memory.max").read_text().strip()

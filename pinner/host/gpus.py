@@ -33,14 +33,14 @@ _VERSION = re.compile(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b")
 _LOOK_IN_LOG = "`dmesg` names the reason in its lines with NVRM and Xid"
 
 
-def ask() -> process.Started | NvmlFailure:
-    """Start asking NVML, which takes time; `answer` must follow."""
+def ask(*more: str) -> process.Started | NvmlFailure:
+    """Start asking NVML, which takes time; `answer` must follow. `more` are further arguments of nvml.py."""
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
         words, hint = "pynvml is not installed beside pinner", "it comes with the package nvidia-ml-py"
         return NvmlFailure(words=words, hint=hint)
     script = Path(__file__).with_name("nvml.py")
-    argv = (sys.executable, "-I", "-S", str(script), str(Path(spec.origin).parent))
+    argv = (sys.executable, "-I", "-S", str(script), str(Path(spec.origin).parent), *more)
     try:
         # The library is found as pinner itself would find it: containers name its place in LD_LIBRARY_PATH.
         return process.start(argv, env=os.environ, cwd=Path("/"))
@@ -134,6 +134,24 @@ def _gpus(said: Mapping[str, Any], proc: Path) -> Gpus:
         for here, there in ((gpus[one], gpus[other]), (gpus[other], gpus[one])):
             here.links[there.title] = level
     return Gpus(machine=machine, gpus=tuple(gpus))
+
+
+def watched(line: bytes) -> tuple[float, tuple[Gpu, ...]] | None:
+    """(Unix seconds, GPUs) of a line that nvml.py writes while it watches; None for what is none."""
+    try:
+        said = msgspec.json.decode(line, type=dict[str, Any])
+        gpus = tuple(_watched_gpu(index, fields) for index, fields in enumerate(said["gpus"]))
+        return float(said["at"]), gpus
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _watched_gpu(index: int, fields: Mapping[str, Any]) -> Gpu:
+    if "handle" in fields:
+        return Gpu(index=index, broken=_broken(fields["handle"]["code"], fields["handle"]["says"]))
+    place = fields["bus-id"].get("value")
+    facts = {name: _fact(field) for name, field in fields.items() if name != "bus-id"}
+    return Gpu(index=index, bus_id=bus_id(place) if isinstance(place, str) else None, facts=facts)
 
 
 def _gpu(index: int, fields: Mapping[str, Any]) -> Gpu:

@@ -1,7 +1,8 @@
-"""What NVML says of every GPU, asked in a process of its own: `python -I -S nvml.py DIRECTORY`.
+"""What NVML says of every GPU, asked in a process of its own: `python -I -S nvml.py DIRECTORY [SECONDS]`.
 
 Owns pynvml: nothing else imports it. A broken driver can hold a caller in the kernel for ever, or end it, which
 must not happen to pinner; pinner/host/gpus.py starts this and reads the answer. DIRECTORY is where pynvml lies.
+With SECONDS it goes on to tell what changes under load, a line each time, until nobody reads any more.
 
 Must not load anything but pynvml and the standard library, and must not judge: each field is a value or the code
 that NVML gave instead. It only reads; no setting of a GPU is ever changed. Values are in pinner's units (watts,
@@ -17,6 +18,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,6 +128,29 @@ _FIELDS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+# What a benchmark follows while it measures.
+_WATCHED: dict[str, Callable[[Any, Any], Any]] = {
+    name: _FIELDS[name]
+    for name in (
+        "bus-id",
+        "clock-sm-mhz",
+        "clock-memory-mhz",
+        "power-watts",
+        "temperature-celsius",
+        "reasons",
+        "pstate",
+        "utilisation-percent",
+        "pcie-generation-now",
+        "pcie-generation-max",
+        "pcie-width-now",
+        "pcie-width-max",
+    )
+} | {
+    "memory-used-bytes": lambda nv, gpu: nv.nvmlDeviceGetMemoryInfo(gpu).used,
+    "pcie-replays": lambda nv, gpu: nv.nvmlDeviceGetPcieReplayCounter(gpu),
+}
+
+
 def _word(words: dict[int, str], number: int) -> str:
     return words.get(number, f"mode {number}")
 
@@ -209,13 +234,36 @@ def read(nv: Any) -> dict[str, Any]:
             nv.nvmlShutdown()
 
 
+def watch(nv: Any, every_s: float) -> None:
+    """A line of JSON each time: {"at": Unix seconds, "gpus": [fields, …]}; ends when nobody reads."""
+    try:
+        nv.nvmlInit()
+    except nv.NVMLError:
+        return
+    count = nv.nvmlDeviceGetCount()
+    with contextlib.suppress(BrokenPipeError):
+        while True:
+            gpus = []
+            for index in range(count):
+                opened = _field(nv, lambda nv, at: nv.nvmlDeviceGetHandleByIndex(at), index)
+                if "value" in opened:
+                    gpus.append({name: _field(nv, read, opened["value"]) for name, read in _WATCHED.items()})
+                else:
+                    gpus.append({"handle": opened})
+            os.write(1, json.dumps({"at": time.time(), "gpus": gpus}).encode() + b"\n")
+            time.sleep(every_s)
+
+
 def main() -> None:
     """Read, and print the answer as JSON."""
     # Last, so that nothing there can stand before the standard library.
     sys.path.append(sys.argv[1])
     import pynvml  # noqa: PLC0415  # found only now
 
-    sys.stdout.write(json.dumps(read(pynvml)))
+    if len(sys.argv) > 2:
+        watch(pynvml, float(sys.argv[2]))
+    else:
+        sys.stdout.write(json.dumps(read(pynvml)))
 
 
 if __name__ == "__main__":

@@ -187,6 +187,24 @@ def collect_or_leave(process: Started, *, timeout_s: float) -> Completed:
     return Completed(argv, process.returncode, stdout, stderr)
 
 
+def drained(process: Started) -> bytes:
+    """What a program that goes on has written since it was last asked; never waits."""
+    if process.stdout is None:
+        return b""
+    os.set_blocking(process.stdout.fileno(), False)
+    found = bytearray()
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(process.stdout.fileno(), 65536):
+            found += piece
+    return bytes(found)
+
+
+def leave(process: Started) -> None:
+    """End a program that `start` started; one that the kernel holds is not waited for."""
+    with contextlib.suppress(CommandFailed):
+        collect_or_leave(process, timeout_s=0.0)
+
+
 def spawn_detached(
     argv: Sequence[str], *, pass_fds: Sequence[int], env: Mapping[str, str], cwd: Path, stdout: Path
 ) -> subprocess.Popen[bytes]:

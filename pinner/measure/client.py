@@ -23,7 +23,7 @@ from pinner.measure.stream import Failure, Piece, Reply, decode
 
 _LAG_EVERY_S = 0.01
 # Beyond one a request: the event loop's own, the log, the memory of digests.
-_SPARE_FILES = 64
+SPARE_FILES = 64
 _CLOCK = time.perf_counter
 _END = b"0\r\n\r\n"
 
@@ -86,7 +86,7 @@ _Drive = Callable[["_Run"], "asyncio.Future[None] | asyncio.Task[None]"]
 
 
 def _measure(target: Target, calls: Sequence[Call], most: int, timeout_s: float, drive: _Drive) -> Result:
-    raise_file_limit(most + _SPARE_FILES)
+    raise_file_limit(most + SPARE_FILES)
     run = _Run(target, calls, timeout_s)
     with _without_collector():
         began, cpu = time.time(), time.process_time()

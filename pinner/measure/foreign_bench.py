@@ -76,6 +76,12 @@ def from_bench(lines: Iterable[str], *, deployment: str, ended: float) -> tuple[
     return record, {"samples/results.jsonl.gz": packed(map(without_secrets, kept))}
 
 
+def measurement_of(row: Mapping[str, Any], load: Load, began: float) -> tuple[Measurement, Any]:
+    """The measurement of one line, and the line as a record keeps it."""
+    kept = without_secrets({key: value for key, value in row.items() if key not in _NOT_KEPT})
+    return _measurement(row, 0, 0, load, began), kept
+
+
 def _row(number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)

@@ -180,6 +180,15 @@ def is_no_worse(change: Change, tolerance: float, *, less_is_better: bool) -> bo
     return change.high <= tolerance if less_is_better else change.low >= -tolerance
 
 
+def mean_and_half_width(means: Sequence[float], alpha: float = ALPHA) -> tuple[float, float | None]:
+    """The mean of start means and half of the interval that holds the true one; None with a single start."""
+    mean = _mean(means)
+    if len(means) < 2:
+        return mean, None
+    error = math.sqrt(_variance(means) / len(means))
+    return mean, _quantile(1 - alpha / 2, len(means) - 1) * error
+
+
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
     """One word for several metrics that count: the worst of them that is certain."""
     for worst in (Verdict.WORSE, Verdict.INCONCLUSIVE, Verdict.BETTER):

@@ -158,10 +158,19 @@ class ServePin(Part, frozen=True, kw_only=True):
     stop_timeout_s: float
 
 
+class BenchPin(Part, frozen=True, kw_only=True):
+    """The dataset of a benchmark: its file, digest and number of rows."""
+
+    dataset: str
+    sha256: str
+    rows: int
+
+
 class Lock(Part, frozen=True, kw_only=True):
     """A whole lock. `manifest` is the digest of the manifest's data, comments and order left out.
 
     `hardware` and `host` are what is demanded of the machine, from the manifest or by `lock --capture`.
+    `bench` pins the dataset of each benchmark that has one; `manifest` leaves [bench] out.
     """
 
     version: int
@@ -175,3 +184,4 @@ class Lock(Part, frozen=True, kw_only=True):
     serve: ServePin
     hardware: HardwarePin | None = None
     host: dict[str, FactPin] = {}
+    bench: dict[str, BenchPin] = {}

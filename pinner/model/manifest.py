@@ -11,13 +11,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from pinner.model.bench import Bench
 from pinner.model.expectations import Given
 from pinner.model.hardware import Hardware
+from pinner.model.sections import NAME_PATTERN as NAME_PATTERN  # noqa: PLC0414  # part of the format
 from pinner.model.sections import Positive, Section, Text
 
 FORMAT = 1
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 # Arguments stand in the lock, and everybody on the machine can read them.
 SECRET_FLAG = re.compile(r"(.*-)?(api-key|password|secret|token)\Z")
@@ -50,9 +51,6 @@ OFFLINE = "HF_HUB_OFFLINE"
 CODE_VARIABLES = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 # The order in which CUDA counts GPUs.
 GPU_ORDER = "CUDA_DEVICE_ORDER"
-
-# Sections of the format whose checks come with a later version: naming one today must not look like a pin.
-LATER_SECTIONS = ("bench",)
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -148,7 +146,7 @@ class PassedThrough(Section, frozen=True, kw_only=True):
 class Manifest(Section, frozen=True, kw_only=True):
     """A whole manifest, format 1. `env` values are strings; 1 means "1", true means "1", false means "0".
 
-    `host` are facts expected of the machine, by the names of pinner/model/hostfacts.py.
+    `host` are facts expected of the machine, by the names of pinner/model/hostfacts.py, `bench` what is measured.
     """
 
     version: int
@@ -160,6 +158,7 @@ class Manifest(Section, frozen=True, kw_only=True):
     serve: Serve = Serve()
     hardware: Hardware | None = None
     host: dict[str, Given] = {}
+    bench: dict[str, Bench] = {}
 
 
 def env_text(value: str | bool | int) -> str:

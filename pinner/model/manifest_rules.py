@@ -10,6 +10,7 @@ import math
 import re
 from typing import Any
 
+from pinner.model.bench import bench_problems
 from pinner.model.expectations import expected_problems
 from pinner.model.gpus import VARIABLE as VISIBLE_GPUS
 from pinner.model.gpus import malformed
@@ -50,6 +51,7 @@ def problems(manifest: Manifest) -> list[tuple[str, str]]:
         *_env_problems(manifest.env),
         *_serve_problems(manifest.serve),
         *_machine_problems(manifest),
+        *_bench_problems(manifest),
         *_text_problems(manifest),
     ]
 
@@ -180,6 +182,17 @@ def _weights_problems(section: str, weights: WeightsSection) -> list[tuple[str, 
 
 def _machine_problems(manifest: Manifest) -> list[tuple[str, str]]:
     return [*expected_problems("host", HOST_FACTS, manifest.host), *hardware_problems(manifest.hardware)]
+
+
+def _bench_problems(manifest: Manifest) -> list[tuple[str, str]]:
+    found = bench_problems(manifest.bench, has_draft=manifest.draft is not None)
+    kind = manifest.engine.kind
+    found += [
+        (f"bench.{name}.driver", f"is part of SGLang, and this engine is {kind}")
+        for name, bench in manifest.bench.items()
+        if bench.driver == "sglang.bench_serving" and kind != "sglang"
+    ]
+    return found
 
 
 def _draft_problems(draft: Draft | None) -> list[tuple[str, str]]:

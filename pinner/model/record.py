@@ -103,6 +103,7 @@ class Record(RecordPart, frozen=True, kw_only=True):
     `arguments` what it tells of the server and `load_arguments` of the benchmark. `manifest` is where the manifest
     lay when it was measured, `lock` the digest of the lock's bytes. `reproduces` is the id of the record
     that this one repeats.
+    `baseline` is the id of the one that `speedup` is relative to.
     `before` and `after` are the checks around the measuring, as `check --output json` words them; `machine` what
     probes saw of hardware and host, by aspect and key; `tools` versions of what measured. `files` maps each file
     to its digest; the record's id is the digest of record.json.
@@ -129,6 +130,7 @@ class Record(RecordPart, frozen=True, kw_only=True):
     machine: dict[str, dict[str, Any]] = {}
     tools: dict[str, str] = {}
     reproduces: str | None = None
+    baseline: str | None = None
     source: str = ""
     arguments: dict[str, Any] = {}
     load_arguments: dict[str, Any] = {}

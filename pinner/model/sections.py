@@ -10,6 +10,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+
 Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1)]
 

@@ -96,7 +96,7 @@ def observe(scene: Scene) -> Observation | None:
         else:
             _unknown(findings, "nvml", found.sentence)
         return findings.observation(NAME)
-    visible = visible_gpus(_visible_value(scene.lock.env, os.environ), found.gpus)
+    visible = visible_gpus(visible_value(scene.lock.env, os.environ), found.gpus)
     _judge_visible(findings, scene.lock, visible, found)
     if pinned is not None:
         _judge_machine(findings, pinned, found, visible)
@@ -157,7 +157,7 @@ def foreign_on_visible(lock: Lock, own: Set[int]) -> list[Foreign]:
     found = reading.answer(asked) if asked is not None else None
     if not isinstance(found, Gpus):
         return []
-    return foreign_processes(visible_gpus(_visible_value(lock.env, os.environ), found.gpus).gpus, own)
+    return foreign_processes(visible_gpus(visible_value(lock.env, os.environ), found.gpus).gpus, own)
 
 
 def foreign_processes(gpus: tuple[Gpu, ...], own: Set[int]) -> list[Foreign]:
@@ -182,7 +182,7 @@ def _command(pid: int) -> str:
     return _NOT_VISIBLE if seen is None else seen.title or seen.comm
 
 
-def _visible_value(pin: EnvironmentPin, caller: Mapping[str, str]) -> str | None:
+def visible_value(pin: EnvironmentPin, caller: Mapping[str, str]) -> str | None:
     """CUDA_VISIBLE_DEVICES as the engine will have it."""
     given = pin.site.get(VARIABLE) or pin.secret.get(VARIABLE)
     return caller.get(given) if given else pin.set.get(VARIABLE)
@@ -192,7 +192,7 @@ def _judge_visible(findings: Findings, lock: Lock, visible: Visible, found: Gpus
     """An entry that names no GPU: CUDA says nothing, and uses fewer."""
     if visible.stopped_at is None:
         return
-    value = _visible_value(lock.env, os.environ)
+    value = visible_value(lock.env, os.environ)
     if any(gpu.uuid is None for gpu in found.gpus):
         _unknown(findings, VARIABLE, f"{visible.stopped_at}; {_NAMELESS}")
         return
@@ -293,7 +293,7 @@ def _capture(wish: Wish) -> Any:
             raise OperationFailed(f"cannot capture the GPUs: {found.words}", hint=found.hint)
         wish.warn(f"no GPU is captured: {found.words}")
         return None
-    visible = visible_gpus(_visible_value(environment.from_manifest(wish.manifest), os.environ), found.gpus)
+    visible = visible_gpus(visible_value(environment.from_manifest(wish.manifest), os.environ), found.gpus)
     if visible.stopped_at is not None:
         raise OperationFailed(f"cannot capture the GPUs: {VARIABLE}: {visible.stopped_at}")
     for gpu in visible.gpus:

@@ -56,10 +56,9 @@ def look(
         judge(importing.answer(started), one)
         if one.facts != one.sealed:
             _add(one, process, found)
-    found.how.append(
-        f"{same} processes steered as the interpreter that was asked at rest, {len(asked)} asked anew; "
-        "what they have imported cannot be read from outside"
-    )
+    anew = f", {len(asked)} of them asked anew" if asked else ""
+    # Their memory cannot be read from outside: an import of before a change shows nowhere.
+    found.how.append(f"{same + len(asked)} processes would import it from there{anew}")
     return found
 
 

@@ -101,8 +101,7 @@ def test_processes_as_they_were_launched_need_no_second_question(engine: Engine,
         main.communicate()
         worker.communicate()
     assert drift == {}
-    assert "2 processes steered as the interpreter that was asked at rest, 0 asked anew" in observation.how
-    assert "cannot be read from outside" in observation.how
+    assert observation.how == "2 processes would import it from there"
 
 
 def test_a_worker_whose_path_leads_elsewhere_is_drift(engine: Engine) -> None:
@@ -126,7 +125,7 @@ def test_a_directory_that_shadows_the_package_is_drift_only_without_safe_path(en
         safe.communicate()
         worker.communicate()
     assert str(drift["imported-from"].observed).startswith(str(shadow))
-    assert "1 asked anew" in observation.how
+    assert "1 of them asked anew" in observation.how
 
 
 def test_another_program_and_a_replaced_one_are_drift(engine: Engine) -> None:

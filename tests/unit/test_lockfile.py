@@ -7,6 +7,8 @@ import tomllib
 import msgspec
 
 from pinner.deploy.lockfile import changes, render_lock
+from pinner.model.expectations import FactPin
+from pinner.model.facts import Class
 from pinner.model.lock import EnginePin, EnvironmentPin, FilePin, Lock, PythonPin, ServePin, SourcePin, WeightsPin
 
 
@@ -62,3 +64,9 @@ def test_changes_are_old_to_new() -> None:
     assert "python.numpy: 1.0 → 2.0" in lines
     assert len(lines) == 3
     assert changes(lock(), lock(), ({}, {})) == []
+
+
+def test_an_expected_fact_changes_in_one_line() -> None:
+    old = msgspec.structs.replace(lock(), host={"cpu-count": FactPin(value=8, comparison=Class.AT_LEAST)})
+    new = msgspec.structs.replace(lock(), host={"cpu-count": FactPin(value=16), "kernel": FactPin(value="6.1")})
+    assert changes(old, new, ({}, {})) == ["host.cpu-count: 8 (at-least) → 16", "host.kernel: none → 6.1"]

@@ -127,7 +127,7 @@ def test_the_worst_certain_word_is_the_whole_one(found: list[Word], whole: Word)
 
 
 def test_many_metrics_raise_no_more_false_alarms_than_one() -> None:
-    """Four loads with accept lengths that vary: eight metrics, and all of them together are wrong in 5 % at most."""
+    """Four loads with accept lengths that vary: eight metrics, wrong in 5 % at most all together."""
     random = np.random.default_rng(11)
     count, wrong, alone = 500, 0, 0
     for _ in range(count):
