@@ -7,7 +7,18 @@ from typing import Any
 
 import msgspec
 
+from pinner.explain.pins import Package
 from pinner.model.bench import Bench
+from pinner.model.lock import (
+    EnginePin,
+    EnvironmentPin,
+    FilePin,
+    Lock,
+    PythonPin,
+    ServePin,
+    SourcePin,
+    WeightsPin,
+)
 from pinner.model.record import FORMAT, READS_FORMAT, Load, Measurement, Record, Start
 
 BEGAN = 1_780_000_000.0
@@ -75,3 +86,37 @@ def throughput(*values: float, **fields: Any) -> Record:
 def changed(one: Record, **fields: Any) -> Record:
     """The same record with other fields."""
     return msgspec.structs.replace(one, **fields)
+
+
+def lock(**fields: Any) -> Lock:
+    """A small lock; any field can be given."""
+    given: dict[str, Any] = {
+        "version": 1,
+        "requires_pinner": "0.1.0",
+        "manifest": "sha256:" + "0" * 64,
+        "engine": engine(),
+        "python": PythonPin(version="3.11", patch_level="3.11.7", pylock="sha256:" + "1" * 64),
+        "model": WeightsPin(path="model", files=(FilePin(path="model.safetensors", size=9, sha256="sha256:aa"),)),
+        "env": EnvironmentPin(set={"NCCL_PROTO": "Simple"}, secret={"HF_TOKEN": "HF_TOKEN"}),
+        "serve": ServePin(
+            host="127.0.0.1", port=30000, start_timeout_s=60, generate_timeout_s=60, stop_timeout_s=30
+        ),
+    }
+    return Lock(**{**given, **fields})
+
+
+def engine(commit: str = "a" * 40, argv: str = "--tp-size 8 --enable-metrics", **fields: Any) -> EnginePin:
+    """The engine's part of a lock, at a commit and with arguments."""
+    source = SourcePin(
+        type="git", url="https://example.com/engine.git", wish="main", commit=commit, tree=commit[::-1]
+    )
+    words = ("-m", "sglang.launch_server", "--model-path", "{model}", *argv.split())
+    return EnginePin(kind="sglang", source=source, argv=words, **fields)
+
+
+def pylock(**versions: str) -> dict[str, Package]:
+    """Packages as a pylock names them; underscores stand for dashes."""
+    return {
+        name.replace("_", "-"): (version, frozenset({f"sha256:{name}{version}"}))
+        for name, version in versions.items()
+    }

@@ -54,7 +54,7 @@ REASONS: dict[Rank, tuple[str, str]] = {
 _KERNELS = re.compile(
     r"(torch|triton|pytorch-triton.*|triton-kernels|torchao|sgl-kernel.*|sglang-kernel.*|flashinfer.*|flash-attn.*"
     r"|flash-mla|deep-gemm.*|deep-ep.*|fast-hadamard-transform|tilelang|(apache-)?tvm-ffi|quack-kernels|xformers"
-    r"|nvidia-.*|cuda-.*|cupy.*|nccl.*|mscclpp|nixl.*|mooncake.*|aiter|vllm.*|tokenspeed.*|numpy)"
+    r"|nvidia(-.*)?|cuda-.*|cupy.*|nccl.*|mscclpp|nixl.*|mooncake.*|aiter|vllm.*|tokenspeed.*|numpy)"
 )
 _BY_ASPECT = {
     "source": Rank.SOURCE,

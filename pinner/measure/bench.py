@@ -127,7 +127,7 @@ def _plan(deployment: Deployment, lock: Lock, name: str, home: Home, options: Be
     wanted = deployment.manifest.bench[name]
     rows = dataset.rows_of(name, wanted, lock.bench, deployment.directory)
     made_up = not rows and wanted.driver == "pinner"
-    model = weights_directory(deployment.directory, lock.model, home)
+    model = weights_directory(deployment.directory, home, lock.model)
     return _Plan(
         name=name,
         place=Place(
