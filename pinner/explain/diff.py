@@ -6,7 +6,7 @@ whether anything became slower: compare.py does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -115,15 +115,16 @@ def _with_same_tree_last(found: tuple[Ranked, ...], told: Between | None) -> tup
 
 
 def _packages(a: Side, b: Side) -> list[Difference]:
-    if a.packages is not None and b.packages is not None:
-        return pins.package_differences(a.packages, b.packages)
     digests = [one.lock.python.pylock for one in (a, b) if one.lock is not None]
     if None in digests or digests[0] == digests[1]:
         return []
-    unread = a if a.packages is None else b
-    reason = Unknown(f"the pylock of {unread.title} could not be read")
-    sides = (reason, digests[1]) if unread is a else (digests[0], reason)
-    return [Difference(aspect="python", key="packages", pinned=sides[0], observed=sides[1])]
+    if isinstance(a.packages, Mapping) and isinstance(b.packages, Mapping):
+        return pins.package_differences(a.packages, b.packages)
+    pinned, observed = (
+        digest if isinstance(one.packages, Mapping) else one.packages or Unknown("its pylock was not read")
+        for one, digest in zip((a, b), digests, strict=True)
+    )
+    return [Difference(aspect="python", key="packages", pinned=pinned, observed=observed)]
 
 
 def _accepted(a: Side, b: Side) -> list[Difference]:

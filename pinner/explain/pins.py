@@ -21,12 +21,15 @@ Package = tuple[str, frozenset[str]]
 
 # Aspects by the section of the lock; what is not here keeps its section's name.
 _ASPECTS = {"env": "environment", "engine": "source"}
-# Digests of files whose content is compared itself, and what only led to them.
+# Digests of files whose content is compared itself, and what only led to the pins.
 _NOTHING_OF_THEIR_OWN = {
     ("version",),
     ("requires-pinner",),
     ("manifest",),
     ("engine", "hot-paths"),
+    ("engine", "source", "wish"),
+    ("model", "wish"),
+    ("draft", "wish"),
     ("python", "exclude-newer"),
     ("python", "indexes"),
 }
@@ -89,7 +92,7 @@ def facts(lock: Lock) -> Facts:
     data = msgspec.to_builtins(lock)
     found: Facts = {}
     for path, value in _leaves(data):
-        if path[:1] in _NOTHING_OF_THEIR_OWN or path[:2] in _NOTHING_OF_THEIR_OWN:
+        if any(path[:length] in _NOTHING_OF_THEIR_OWN for length in (1, 2, 3)):
             continue
         if path == ("engine", "argv"):
             found.update(_arguments(value))

@@ -24,7 +24,7 @@ from pinner.measure.carry import read_file
 from pinner.measure.find_records import find_record
 from pinner.measure.record_pins import lock_data
 from pinner.measure.records import Stored
-from pinner.model.facts import Difference
+from pinner.model.facts import Difference, Unknown
 from pinner.model.lock import Lock
 from pinner.model.record import Record
 
@@ -35,14 +35,14 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of two things that are compared.
 
     `lock` is None for foreign evidence. `directory` is where the lock's relative paths start, if that is known
-    here; `packages` are what its pylock names, None where that cannot be told. `account` is what the server itself
+    here; `packages` are what its pylock names, None where it has none. `account` is what the server itself
     said of its arguments. `stored` is the record that it is. `notes` are what could not be read.
     """
 
     title: str
     lock: Lock | None = None
     directory: Path | None = None
-    packages: Mapping[str, Package] | None = None
+    packages: Mapping[str, Package] | Unknown | None = None
     account: Mapping[str, Any] = {}
     stored: Stored | None = None
     notes: tuple[str, ...] = ()
@@ -101,19 +101,17 @@ def of_manifest(text: str) -> Side:
 def of_lock(path: Path) -> Side:
     """A lock by itself; the pylock beside it has its packages."""
     lock = lock_of(path, read_toml(path, LockError))
-    beside, notes = path.with_name(f"pylock.{path.stem}.toml"), []
-    named = None
+    beside = path.with_name(f"pylock.{path.stem}.toml")
+    named: Mapping[str, Package] | Unknown | None = None
     if lock.python.pylock is not None:
         try:
             data = beside.read_bytes()
         except OSError as error:
-            notes.append(f"{path.name}: its packages cannot be told: {beside.name}: {error.strerror}")
+            named = Unknown(f"{beside.name}: {error.strerror}")
         else:
-            if bytes_digest(data) == lock.python.pylock:
-                named = _packages(data)
-            else:
-                notes.append(f"{path.name}: its packages cannot be told: {beside.name} is not the one it names")
-    return Side(title=_shown(path), lock=lock, directory=path.parent, packages=named, notes=tuple(notes))
+            is_its_own = bytes_digest(data) == lock.python.pylock
+            named = _packages(data) if is_its_own else Unknown(f"{beside.name} is not the one that it names")
+    return Side(title=_shown(path), lock=lock, directory=path.parent, packages=named)
 
 
 def of_record(stored: Stored) -> Side:
@@ -130,7 +128,7 @@ def of_record(stored: Stored) -> Side:
         )
         return Side(title=title, stored=stored, account=account, notes=(note,))
     lock = lock_of(stored.path / record.lock_file, data)
-    named = None
+    named: Mapping[str, Package] | Unknown | None = None
     if lock.python.pylock is not None:
         named = _packages(read_file(stored, record.pylock_file))
     place = Path(record.manifest).parent if record.manifest else None
@@ -171,11 +169,11 @@ def _difference(item: Mapping[str, Any]) -> Difference:
     )
 
 
-def _packages(data: bytes) -> Mapping[str, Package] | None:
+def _packages(data: bytes) -> Mapping[str, Package] | Unknown:
     try:
         return packages(tomllib.loads(data.decode()))
     except (ValueError, KeyError, TypeError):
-        return None
+        return Unknown("its pylock is damaged")
 
 
 def _shown(path: Path) -> str:

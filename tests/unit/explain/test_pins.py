@@ -11,7 +11,7 @@ from pinner.explain.likelihood import Rank, is_kernel, rank_of
 from pinner.explain.pins import differences, package_differences, packages
 from pinner.explain.sides import Side
 from pinner.host.home import Home
-from pinner.model.facts import ABSENT, Difference
+from pinner.model.facts import ABSENT, Difference, Unknown
 from pinner.model.lock import DraftPin, EnvironmentPin, FilePin, Lock, PythonPin
 from tests.records import GPUS, engine, lock, pylock
 
@@ -154,7 +154,8 @@ def changed_everywhere() -> Lock:
 
 def test_packages_that_cannot_be_told_are_unknown(state: Home) -> None:
     other = PythonPin(version="3.11", patch_level="3.11.7", pylock="sha256:" + "2" * 64)
-    a, b = Side(title="A", lock=lock(), packages=pylock(torch="1")), Side(title="B", lock=lock(python=other))
+    a = Side(title="A", lock=lock(), packages=pylock(torch="1"))
+    b = Side(title="B", lock=lock(python=other), packages=Unknown("it is gone"))
     found = of_sides(a, b, state)
     assert found.found == ()
     assert [item.name for item in found.unknown] == ["python.packages"]
