@@ -17,7 +17,16 @@ from pinner.model.record import Load, Record, Verdict
 from pinner.render import drift_data, drift_text
 from pinner.terminal import Output, plain
 
-_HEADINGS = ("LOAD", "OUTPUT tok/s", "TTFT ms", "TPOT ms", "ACCEPT", "SPEEDUP")
+_HEADINGS = ("LOAD", "OUTPUT tok/s", "TTFT ms", "TPOT ms", "ACCEPT", "VERIFY ms", "SPEEDUP")
+
+_COLUMNS = (
+    ("output_throughput", 1),
+    ("ttft_median_ms", 1),
+    ("tpot_median_ms", 2),
+    ("accept_length", 2),
+    ("verify_step_ms", 2),
+    ("speedup", 2),
+)
 
 
 def bench_text(output: Output, outcome: BenchOutcome) -> None:
@@ -91,8 +100,7 @@ def _row(record: Record, load: Load) -> tuple[str, ...]:
         mean, half = mean_and_half_width(means)
         return f"{mean:.{digits}f}" + ("" if half is None or metric != "output_throughput" else f" ± {half:.1f}")
 
-    metrics = (("output_throughput", 1), ("ttft_median_ms", 1), ("tpot_median_ms", 2), ("accept_length", 2))
-    return (load.name, *(cell(metric, digits) for metric, digits in metrics), cell("speedup", 2))
+    return (load.name, *(cell(metric, digits) for metric, digits in _COLUMNS))
 
 
 def _verdict_line(output: Output, verdict: Verdict) -> str:

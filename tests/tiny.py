@@ -50,6 +50,10 @@ parser.add_argument("--model-path")
 known, _ = parser.parse_known_args()
 
 
+seen, served = set(), []
+http.server.ThreadingHTTPServer.request_queue_size = 512
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self, code, body):
         data = json.dumps(body).encode()
@@ -82,9 +86,52 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(404, {"error": "no such path"})
 
+    def chunk(self, event):
+        data = b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\\n\\n"
+        self.wfile.write(b"%x\\r\\n%s\\r\\n" % (len(data), data))
+
+    def stream(self, body):
+        """A prompt that was seen before is answered ten times faster, from the cache."""
+        prompt = json.dumps(body.get("text", body.get("input_ids")))
+        length = len(body.get("input_ids") or prompt.split())
+        is_cached = prompt in seen
+        seen.add(prompt)
+        served.append(prompt)
+        wanted = body["sampling_params"]["max_new_tokens"]
+        step = int(STUB.get("accept", 1))
+        self.protocol_version = "HTTP/1.1"
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        time.sleep(0.002 if is_cached else 0.02)
+        for number, count in enumerate(range(step, wanted + step, step), 1):
+            meta = {"prompt_tokens": length, "completion_tokens": min(count, wanted)}
+            meta["cached_tokens"] = length if is_cached else 0
+            if "accept" in STUB:
+                meta["spec_verify_ct"] = number
+            self.chunk({"text": "x", "meta_info": meta})
+            if len(served) > int(STUB.get("trouble-after", 1 << 30)):
+                if "stream-die" in STUB:
+                    os._exit(7)
+                if "stream-stall" in STUB:
+                    time.sleep(3600)
+                if "stream-error" in STUB:
+                    self.chunk({"error": {"message": "out of memory"}})
+                if "stream-error" in STUB or "stream-short" in STUB:
+                    break
+            time.sleep(float(STUB.get("step", 0.002)))
+        self.chunk(b"[DONE]")
+        self.wfile.write(b"0\\r\\n\\r\\n")
+
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if "hang" in STUB:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path == "/flush_cache":
+            seen.clear()
+            self.answer(404 if "no-flush" in STUB else 200, {})
+        elif b'"stream":true' in body:
+            self.stream(json.loads(body))
+        elif "hang" in STUB:
             time.sleep(3600)
         elif "drip" in STUB:
             self.drip()
@@ -155,6 +202,7 @@ path = "model"
 [env]
 NCCL_PROTO = "Simple"
 {env}
+{more}
 [serve]
 port = {port}
 start-timeout-s = 20
@@ -207,16 +255,21 @@ def free_port() -> int:
 
 
 def deployment(
-    directory: Path, *, source: str = '{ git = "engine", commit = "good" }', python: str = "", env: str = ""
+    directory: Path,
+    *,
+    source: str = '{ git = "engine", commit = "good" }',
+    python: str = "",
+    env: str = "",
+    more: str = "",
 ) -> Path:
-    """A whole deployment in a directory; returns the manifest's path. `source`, `python` and `env` are TOML."""
+    """A whole deployment in a directory; returns the manifest's path. All but `directory` are TOML."""
     directory.mkdir(parents=True, exist_ok=True)
     if not (directory / "engine").exists():
         engine_repository(directory / "engine")
     model = directory / "model"
     model.mkdir(exist_ok=True)
-    (model / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    (model / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "vocab_size": 1000}')
     safetensors(model / "model.safetensors")
     manifest = directory / "tiny.toml"
-    manifest.write_text(MANIFEST.format(source=source, python=python, env=env, port=free_port()))
+    manifest.write_text(MANIFEST.format(source=source, python=python, env=env, more=more, port=free_port()))
     return manifest

@@ -18,9 +18,9 @@ LAYERS = [
     ("pinner.command",),
     (
         "pinner.render",
-        "pinner.render_explain",
-        "pinner.render_records",
         "pinner.render_bench",
+        "pinner.render_records",
+        "pinner.render_explain",
         "pinner.bug",
         "pinner.deploy",
         "pinner.measure",
