@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pinner.cli_base import AcceptOption, Format, OutputOption, ReasonOption, app, verb
 
+AlphaOption = Annotated[float, typer.Option(metavar="P", help="how often identical code may be called different")]
 ToleranceOption = Annotated[float, typer.Option(metavar="SHARE", help="a change that nobody minds: 0.02 is 2 %")]
 
 
@@ -17,9 +19,7 @@ def compare(
     ],
     after: Annotated[str, typer.Argument(metavar="B", help="the record that is judged against it")],
     tolerance: ToleranceOption = 0.02,
-    alpha: Annotated[
-        float, typer.Option(metavar="P", help="how often identical code may be called different")
-    ] = 0.05,
+    alpha: AlphaOption = 0.05,
     accept: AcceptOption = [],  # noqa: B006
     reason: ReasonOption = [],  # noqa: B006
     output: OutputOption = Format.TEXT,
@@ -45,9 +45,43 @@ def diff(
     verb("diff", output, lambda out: _explaining().diff(out, before, after))
 
 
+def reproduce(
+    which: Annotated[
+        str,
+        typer.Argument(metavar="RECORD|MANIFEST", help="a manifest means its newest record, or its expectations"),
+    ],
+    bench: Annotated[
+        str | None,
+        typer.Option("--bench", metavar="NAME", help="which [bench.NAME] of a manifest without a record"),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(metavar="SHARE", help="a loss that nobody minds: 0.05 is 5 %")
+    ] = 0.05,
+    alpha: AlphaOption = 0.05,
+    starts_max: Annotated[int, typer.Option(metavar="N", help="the most fresh starts to judge by")] = 8,
+    directory: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="where to write the deployment; a new directory")
+    ] = None,
+    place: Annotated[
+        list[str], typer.Option(metavar="KEY=PATH", help="where a local path of the record lies on this machine")
+    ] = [],  # noqa: B006
+    accept: AcceptOption = [],  # noqa: B006
+    reason: ReasonOption = [],  # noqa: B006
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Rebuild a past result from its record and measure it again. 0 reproduced, 1 not, 3 inconclusive."""
+
+    def call(out: Any) -> Any:
+        body = _explaining()
+        asked = body.Asked(tolerance, alpha, starts_max, directory, place, bench, (accept, reason))
+        return body.reproduce(out, which, asked)
+
+    verb("reproduce", output, call)
+
+
 def declare() -> None:
     """Add these commands to the program, after those that are there."""
-    for command in (compare, diff):
+    for command in (compare, diff, reproduce):
         app.command()(command)
 
 

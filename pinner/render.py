@@ -24,16 +24,17 @@ MOST_SHOWN = 40
 def drift_data(drift: Drift) -> dict[str, Any]:
     """A drift for JSON: absent is null, unknown an object with its reason."""
     return {
-        "drift": [_difference_data(item) for item in drift.differences],
-        "unknown": [_difference_data(item) for item in drift.unknown],
-        "accepted": [_difference_data(item) for item in drift.accepted],
+        "drift": [difference_data(item) for item in drift.differences],
+        "unknown": [difference_data(item) for item in drift.unknown],
+        "accepted": [difference_data(item) for item in drift.accepted],
         "notes": list(drift.notes),
         "hints": list(drift.hints),
         "how": dict(drift.how),
     }
 
 
-def _difference_data(item: Difference) -> dict[str, Any]:
+def difference_data(item: Difference) -> dict[str, Any]:
+    """One difference for JSON."""
     return {
         "aspect": item.aspect,
         "key": item.key,

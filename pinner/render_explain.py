@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from pinner.explain.headline import figure, title, unit_of
 from pinner.explain.likelihood import REASONS
-from pinner.render import MOST_SHOWN, fact_data, shown
+from pinner.render import MOST_SHOWN, difference_data, drift_data, drift_text, fact_data, shown
 from pinner.terminal import plain
 
 if TYPE_CHECKING:
     from pinner.explain.compare import Comparison, Metric
     from pinner.explain.diff import Diff
     from pinner.explain.likelihood import Ranked
+    from pinner.explain.reproduce import Reproduction
     from pinner.terminal import Output
 
 # Of metrics that do not count, a person needs those that moved most.
@@ -224,4 +225,59 @@ def _ranked_data(ranked: Ranked) -> dict[str, Any]:
         "observed": fact_data(item.observed),
         "evidence": list(item.evidence),
         "note": item.note,
+    }
+
+
+def reproduction_text(output: Output, found: Reproduction) -> None:
+    """The answer first, then what it stands on."""
+    good, bad = ("reproduced",), ("not-reproduced", "drift")
+    paint = output.green if found.answer in good else output.red if found.answer in bad else output.yellow
+    original = f"record {found.original.short}" if found.original else "the manifest's expectations"
+    output.line(f"{paint(found.answer.value.replace('-', ' ').upper())}  {original}")
+    if found.answer == "drift":
+        output.line("nothing was measured: what was rebuilt differs from its lock")
+        drift_text(output, found.drift, deep=False)
+    if found.comparison is not None:
+        here = found.stored.name if found.stored else "this machine"
+        output.line()
+        comparison_text(output, found.comparison, (found.original.name if found.original else "", here))
+    for verdict in found.verdicts:
+        met = {True: "met", False: "not met", None: "could not be told"}[verdict.is_met]
+        seen = "" if verdict.observed is None else f"{figure(verdict.observed)}, "
+        output.line(f"  {verdict.metric} at {verdict.load}: {seen}expected {plain(verdict.expected)}: {met}")
+    for item in found.other_machine[:MOST_SHOWN]:
+        output.line(
+            f"  {output.yellow('other machine')} {plain(item.name)}: {shown(item.pinned)} → {shown(item.observed)}"
+        )
+    for reason in found.stored.record.invalid if found.stored else ():
+        output.line(f"  {output.yellow('invalid')} {plain(reason)}")
+    for note in found.notes:
+        output.line(f"{output.dim('note:')} {plain(note)}")
+    if found.stored is not None:
+        output.line(f"{output.dim('record:')} {found.stored.path}")
+
+
+def reproduction_data(found: Reproduction) -> dict[str, Any]:
+    """The same for JSON."""
+    data = comparison_data(found.comparison) if found.comparison else {"metrics": []}
+    return {
+        **data,
+        "verdict": found.answer.value,
+        "comparison": found.comparison.verdict.value if found.comparison else None,
+        "reproduces": found.original.id if found.original else None,
+        "record": {"id": found.stored.id, "path": str(found.stored.path)} if found.stored else None,
+        "directory": str(found.directory) if found.directory else None,
+        "other_machine": [difference_data(item) for item in found.other_machine],
+        "verdicts": [
+            {
+                "metric": one.metric,
+                "load": one.load,
+                "expected": one.expected,
+                "observed": one.observed,
+                "met": one.is_met,
+            }
+            for one in found.verdicts
+        ],
+        "notes": [*data.get("notes", []), *found.notes],
+        **({} if found.drift.is_clean else drift_data(found.drift)),
     }

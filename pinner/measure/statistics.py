@@ -39,7 +39,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of B against A. Relative changes: 0.03 is 3 % more.
 
     `before` and `after` are means over starts. The interval [`low`, `high`] holds the true change with
-    probability 1 - alpha; infinite where a side has fewer than two starts. `smallest` is the least change that
+    probability 1 - alpha; infinite where no side has two starts. `smallest` is the least change that
     these data would have shown with a probability of 80 %. `more_starts` is how many each side lacks to settle it
     (0 where it is settled, None where more than 200 would be needed).
     """
@@ -102,18 +102,31 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def _half_width(a: Sequence[float], b: Sequence[float], alpha: float) -> tuple[float, float]:
-    """Half of the interval, and the smallest detectable difference; both infinite with a single start."""
-    if min(len(a), len(b)) < 2:
-        return math.inf, math.inf
-    parts = [(_variance(side) / len(side), len(side) - 1) for side in (a, b)]
-    squared = math.fsum(part for part, _ in parts)
+    """Half of the interval, and the smallest detectable difference; both infinite with a single start each."""
+    squared, freedom = _error(a, b)
     if squared == 0:
         return 0.0, 0.0
-    # Welch and Satterthwaite's degrees of freedom.
-    freedom = squared**2 / math.fsum(part**2 / degrees for part, degrees in parts)
+    if math.isinf(squared):
+        return math.inf, math.inf
     error = math.sqrt(squared)
     certain = _quantile(1 - alpha / 2, freedom)
     return certain * error, (certain + _quantile(POWER, freedom)) * error
+
+
+def _error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """The squared standard error of the difference of means, and its degrees of freedom.
+
+    A side with a single start is taken to scatter as the other one does: identical code would.
+    """
+    several = [side for side in (a, b) if len(side) > 1]
+    if not several:
+        return math.inf, 1.0
+    if len(several) == 1:
+        return _variance(several[0]) * (1 / len(a) + 1 / len(b)), len(several[0]) - 1
+    parts = [(_variance(side) / len(side), len(side) - 1) for side in (a, b)]
+    squared = math.fsum(part for part, _ in parts)
+    # Welch and Satterthwaite's degrees of freedom.
+    return squared, squared**2 / math.fsum(part**2 / degrees for part, degrees in parts) if squared else 1.0
 
 
 def _quantile(probability: float, freedom: float) -> float:
@@ -157,14 +170,14 @@ def looks(most: int, alpha: float = ALPHA) -> tuple[Look, ...]:
     """When to look at data that grow start by start, up to `most` starts.
 
     Who looks again and again finds something in the end, so that the looks share `alpha` in equal parts: whatever
-    they have in common, the probability that any of them calls identical code different stays below it. Each time
-    about half as many starts as before are added, since every look costs.
+    they have in common, the probability that any of them calls identical code different stays below it. Each look
+    is at twice as many starts as the one before, since every look costs.
     """
     counts = []
     count = LEAST_STARTS
     while count < most:
         counts.append(count)
-        count += max(1, count // 2)
+        count *= 2
     counts.append(max(most, LEAST_STARTS))
     return tuple(Look(starts, alpha / len(counts)) for starts in counts)
 

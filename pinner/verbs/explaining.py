@@ -5,10 +5,14 @@ Must not decide anything: pinner/explain does.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import NamedTuple
+
 from pinner import render_explain
 from pinner.command import overrides
 from pinner.errors import ExitCode, RecordError, UsageError
 from pinner.host.home import home
+from pinner.measure.statistics import LEAST_STARTS
 from pinner.terminal import Output
 from pinner.verbs.pins import Accepted
 
@@ -73,6 +77,54 @@ def diff(out: Output, before: str, after: str) -> ExitCode:
     status = {ExitCode.DIFFERENT: "different", ExitCode.FAILED: "unknown"}.get(code, "")
     out.envelope(code, render_explain.diff_data(found, first), status=status)
     return code
+
+
+def reproduce(out: Output, which: str, asked: Asked) -> ExitCode:
+    """Rebuild a past result from its record, measure it again, judge."""
+    from pinner.explain import reproduce as reproducing
+
+    _refuse_no_share(asked.tolerance, asked.alpha)
+    if asked.most_starts < LEAST_STARTS:
+        raise UsageError(f"--starts-max {asked.most_starts}: fewer than {LEAST_STARTS} starts tell nothing")
+    options = reproducing.ReproduceOptions(
+        most_starts=asked.most_starts,
+        tolerance=asked.tolerance,
+        alpha=asked.alpha,
+        directory=asked.directory,
+        places=_places(asked.places),
+        bench=asked.bench,
+        overrides=overrides(*asked.accepted),
+        say=out.say,
+    )
+    found = reproducing.reproduce(which, home(), options)
+    render_explain.reproduction_text(out, found)
+    code = reproducing.exit_code(found)
+    out.envelope(code, render_explain.reproduction_data(found), status=found.answer.value)
+    return code
+
+
+class Asked(NamedTuple):
+    """The options of `reproduce` as they stand on the command line."""
+
+    tolerance: float
+    alpha: float
+    most_starts: int
+    directory: Path | None
+    places: list[str]
+    bench: str | None
+    accepted: Accepted
+
+
+def _places(given: list[str]) -> dict[str, Path]:
+    found = {}
+    for text in given:
+        key, separator, path = text.partition("=")
+        if not separator or not key or not path:
+            raise UsageError(
+                f"--place {text}: must be KEY=PATH", hint="for example --place model.path=/data/model"
+            )
+        found[key] = Path(path)
+    return found
 
 
 def _refuse_no_share(tolerance: float, alpha: float) -> None:
