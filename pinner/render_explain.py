@@ -26,9 +26,24 @@ MOST_OTHERS = 6
 
 def comparison_text(output: Output, comparison: Comparison, names: tuple[str, str]) -> None:
     """The verdict first, then what it stands on."""
+    _verdict(output, comparison, names)
+    _stands_on(output, comparison)
+    if comparison.verdict.value == "inconclusive":
+        more = comparison.more_starts
+        count = "more than 200" if more is None else f"{more} more"
+        start = "start" if more == 1 else "starts"
+        output.line(
+            f"{output.dim('hint:')} {count} {start} on each side would settle it, if they go on as they are"
+        )
+
+
+def _verdict(output: Output, comparison: Comparison, names: tuple[str, str]) -> None:
     paint = {"worse": output.red, "not-comparable": output.red, "better": output.green, "equivalent": output.green}
     word = comparison.verdict.value.replace("-", " ").upper()
     output.line(f"{paint.get(comparison.verdict.value, output.yellow)(word)}  A {names[0]} → B {names[1]}")
+
+
+def _stands_on(output: Output, comparison: Comparison) -> None:
     for obstacle in comparison.comparability.obstacles:
         accept = f"  (--accept {obstacle.key} --reason TEXT compares all the same)" if obstacle.key else ""
         output.line(f"  {plain(obstacle.sentence)}{output.dim(accept)}")
@@ -39,7 +54,6 @@ def comparison_text(output: Output, comparison: Comparison, names: tuple[str, st
     if comparison.metrics:
         output.line()
         _table(output, comparison)
-    _settles(output, comparison)
     for note in comparison.comparability.notes:
         output.line(f"{output.dim('note:')} {plain(note)}")
 
@@ -70,7 +84,7 @@ def _table(output: Output, comparison: Comparison) -> None:
 
 
 def _confidence(comparison: Comparison) -> str:
-    whole = f"{1 - comparison.alpha:.0%}"
+    whole = f"{1 - comparison.alpha:.2%}".replace(".00%", "%")
     if comparison.shares == 1:
         return f"Intervals hold with {whole}."
     each = f"{1 - comparison.alpha / comparison.shares:.2%}"
@@ -101,16 +115,6 @@ def _percent(share: float) -> str:
 
 def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _settles(output: Output, comparison: Comparison) -> None:
-    if comparison.verdict.value == "inconclusive":
-        more = comparison.more_starts
-        count = "more than 200" if more is None else f"{more} more"
-        start = "start" if more == 1 else "starts"
-        output.line(
-            f"{output.dim('hint:')} {count} {start} on each side would settle it, if they go on as they are"
-        )
 
 
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
@@ -239,8 +243,8 @@ def reproduction_text(output: Output, found: Reproduction) -> None:
         drift_text(output, found.drift, deep=False)
     if found.comparison is not None:
         here = found.stored.name if found.stored else "this machine"
-        output.line()
-        comparison_text(output, found.comparison, (found.original.name if found.original else "", here))
+        output.line(output.dim(f"A {found.original.name if found.original else ''} → B {here}"))
+        _stands_on(output, found.comparison)
     for verdict in found.verdicts:
         met = {True: "met", False: "not met", None: "could not be told"}[verdict.is_met]
         seen = "" if verdict.observed is None else f"{figure(verdict.observed)}, "
@@ -253,6 +257,11 @@ def reproduction_text(output: Output, found: Reproduction) -> None:
         output.line(f"  {output.yellow('invalid')} {plain(reason)}")
     for note in found.notes:
         output.line(f"{output.dim('note:')} {plain(note)}")
+    if found.answer == "inconclusive" and found.stored is not None:
+        output.line(
+            f"{output.dim('hint:')} --starts-max makes more starts, a larger --tolerance asks for less; "
+            "the starts of the record itself bound what can be told"
+        )
     if found.stored is not None:
         output.line(f"{output.dim('record:')} {found.stored.path}")
 

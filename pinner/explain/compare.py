@@ -143,9 +143,12 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     a: list[list[float]]
     b: list[list[float]]
     reason: str = ""
+    in_pairs: bool = False
 
     @property
     def is_constant(self) -> bool:
+        if self.in_pairs:
+            return self.a == self.b
         return statistics.is_constant(self.a) and statistics.is_constant(self.b)
 
 
@@ -158,6 +161,8 @@ def _rows(a: Record, b: Record, load_name: str) -> Iterable[_Row]:
         has = [any(values) for values in sides]
         if name not in counted and not all(has):
             continue
+        pairs = _pairs(a, b, load_name) if name == ACCEPT_LENGTH else None
+        sides = list(pairs) if pairs is not None else sides
         yield _Row(
             load=load_name,
             name=name,
@@ -165,6 +170,7 @@ def _rows(a: Record, b: Record, load_name: str) -> Iterable[_Row]:
             a=sides[0],
             b=sides[1],
             reason="; ".join(filter(None, missing)),
+            in_pairs=pairs is not None,
         )
 
 
@@ -185,6 +191,32 @@ def _values(record: Record, load: str, name: str) -> list[list[float]]:
             if name in one.metrics:
                 values.append(one.metrics[name])
     return [by_start[number] for number in sorted(by_start)]
+
+
+def _pairs(a: Record, b: Record, load: str) -> tuple[list[list[float]], list[list[float]]] | None:
+    """Accept lengths of those repeats that both have, by start: in the same place they had the same prompts.
+
+    None where that is not so, or fewer than two starts are left.
+    """
+    if not a.workload_digest or a.workload_digest != b.workload_digest:
+        return None
+    told = [
+        {
+            (one.start, one.repeat): one.metrics.get(ACCEPT_LENGTH)
+            for one in record.counting()
+            if one.load.name == load
+        }
+        for record in (a, b)
+    ]
+    sides: tuple[dict[int, list[float]], dict[int, list[float]]] = ({}, {})
+    for place in sorted(told[0].keys() & told[1].keys()):
+        before, after = told[0][place], told[1][place]
+        if before is not None and after is not None:
+            sides[0].setdefault(place[0], []).append(before)
+            sides[1].setdefault(place[0], []).append(after)
+    if len(sides[0]) < statistics.LEAST_STARTS:
+        return None
+    return list(sides[0].values()), list(sides[1].values())
 
 
 def _missing(side: str, record: Record, load: str, name: str) -> str:
@@ -213,7 +245,7 @@ def _judged(row: _Row, tolerance: float, alpha: float) -> Metric:
     if row.reason:
         return metric
     try:
-        change = statistics.compare(
+        change = (statistics.compare_pairs if row.in_pairs else statistics.compare)(
             row.a, row.b, less_is_better=metric.less_is_better, tolerance=tolerance, alpha=alpha
         )
     except ValueError as error:

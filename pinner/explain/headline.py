@@ -89,12 +89,13 @@ def _has_changed(metric: Metric, tolerance: float) -> bool:
     )
 
 
-def _order(metric: Metric) -> tuple[bool, int, float]:
-    """Certain before uncertain; then by what it explains; then the largest change."""
+def _order(metric: Metric) -> tuple[bool, bool, int, float]:
+    """What counts or explains it before the rest; certain before uncertain; then the largest change."""
     assert metric.change is not None
     kinds = (metric.name in STEP_TIMES, metric.name == ACCEPT_LENGTH, metric.counts, True)
     kind = kinds.index(True)
-    return metric.verdict is Word.INCONCLUSIVE, kind, -abs(math.log1p(max(metric.change.change, -0.999)))
+    size = abs(math.log1p(max(metric.change.change, -0.999)))
+    return kind == len(kinds) - 1, metric.verdict is Word.INCONCLUSIVE, kind, -size
 
 
 def _short(fact: Fact) -> str:

@@ -105,11 +105,38 @@ def test_what_cannot_be_compared_has_no_metrics() -> None:
     assert (found.verdict, found.metrics) == (Word.NOT_COMPARABLE, ())
 
 
-def test_a_constant_metric_costs_the_others_nothing() -> None:
-    metrics = {"output_throughput": [94.0, 95.0, 93.0], "accept_length": [3.1, 3.1, 3.1]}
-    assert compare(record(measured(metrics)), record(measured(metrics))).shares == 1
-    noisy = {**metrics, "accept_length": [3.1, 3.0, 3.2]}
-    assert compare(record(measured(noisy)), record(measured(noisy))).shares == 2
+def test_a_metric_that_only_the_prompts_decide_costs_the_others_nothing() -> None:
+    metrics = {"output_throughput": [94.0, 95.0, 93.0], "accept_length": [3.1, 2.9, 3.3]}
+    faster = {**metrics, "output_throughput": [94.5, 95.1, 93.2]}
+    found = compare(record(measured(metrics)), record(measured(faster)))
+    assert found.shares == 1
+    assert words(found)["accept_length at concurrency=8"] is Word.EQUIVALENT
+    noisy = {**metrics, "accept_length": [3.1, 2.8, 3.4]}
+    assert compare(record(measured(metrics)), record(measured(noisy))).shares == 2
+
+
+def test_accept_lengths_of_other_prompts_are_not_paired() -> None:
+    metrics = {"output_throughput": [94.0, 95.0, 93.0], "accept_length": [3.1, 2.9, 3.3]}
+    a = record(measured(metrics), workload_digest="")
+    assert words(compare(a, a))["accept_length at concurrency=8"] is Word.INCONCLUSIVE
+
+
+def test_a_repeat_that_one_side_lacks_is_left_out_of_the_pairs() -> None:
+    """Otherwise the prompts of the missing repeat would look like a change."""
+    a = record(
+        (
+            *measured({"output_throughput": [94.0, 95.0], "accept_length": [3.0, 3.0]}, repeats=1),
+            *(
+                changed_repeat
+                for one in measured({"output_throughput": [94.0, 95.0], "accept_length": [2.0, 2.0]}, repeats=1)
+                for changed_repeat in [msgspec.structs.replace(one, repeat=1)]
+            ),
+        )
+    )
+    b = record(tuple(one for one in a.measurements if (one.start, one.repeat) != (1, 1)))
+    found = next(metric for metric in compare(a, b).metrics if metric.name == "accept_length")
+    assert found.change is not None
+    assert (found.change.change, found.verdict) == (0.0, Word.EQUIVALENT)
 
 
 @pytest.mark.parametrize(
