@@ -142,14 +142,16 @@ def up(
     manifest: ManifestArgument,
     locked: Annotated[bool, typer.Option("--locked", help="refuse if there is no lock yet")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="re-read every byte before the launch")] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="stay until the server ends; SIGTERM and Ctrl-C stop it")
+    ] = False,
     accept: AcceptOption = [],  # noqa: B006
     reason: ReasonOption = [],  # noqa: B006
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Materialize, check, launch, wait until it generates, and check the live processes."""
-    _verb(
-        "up", output, lambda out: _serving().up(out, manifest, locked=locked, deep=deep, accepted=(accept, reason))
-    )
+    how = {"locked": locked, "deep": deep, "foreground": foreground}
+    _verb("up", output, lambda out: _serving().up(out, manifest, **how, accepted=(accept, reason)))
 
 
 @app.command()

@@ -74,13 +74,14 @@ def bench_data(outcome: BenchOutcome, *, valid: bool) -> dict[str, Any]:
     """The same for JSON; `metrics` by load are means over starts."""
     drift = drift_data(outcome.drift)
     if outcome.stored is None:
-        return {"record": None, "baseline": None, "valid": False, "metrics": {}, "verdicts": [], **drift}
+        return {**drift, "record": None, "baseline": None, "valid": False, "metrics": {}, "verdicts": []}
     record = outcome.stored.record
     ids = [
         None if one is None else {"id": one.id, "path": str(one.path)}
         for one in (outcome.stored, outcome.baseline)
     ]
     return {
+        **drift,
         "record": ids[0],
         "baseline": ids[1],
         "valid": valid,
@@ -88,7 +89,6 @@ def bench_data(outcome: BenchOutcome, *, valid: bool) -> dict[str, Any]:
         "metrics": {one.load.name: one.metrics for one in summaries(record)},
         "verdicts": msgspec.to_builtins(record.verdicts),
         "notes": list(record.notes),
-        **drift,
     }
 
 

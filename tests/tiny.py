@@ -97,6 +97,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         is_cached = prompt in seen
         seen.add(prompt)
         served.append(prompt)
+        own = len(served)
+        if own == 1:
+            print("first stream", flush=True)
         wanted = body["sampling_params"]["max_new_tokens"]
         step = int(STUB.get("accept", 1))
         self.protocol_version = "HTTP/1.1"
@@ -111,7 +114,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if "accept" in STUB:
                 meta["spec_verify_ct"] = number
             self.chunk({"text": "x", "meta_info": meta})
-            if len(served) > int(STUB.get("trouble-after", 1 << 30)):
+            if own > int(STUB.get("trouble-after", 1 << 30)):
                 if "stream-die" in STUB:
                     os._exit(7)
                 if "stream-stall" in STUB:
@@ -127,7 +130,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path == "/flush_cache":
-            seen.clear()
+            if "no-flush" not in STUB:
+                seen.clear()
             self.answer(404 if "no-flush" in STUB else 200, {})
         elif b'"stream":true' in body:
             self.stream(json.loads(body))
@@ -168,6 +172,8 @@ SLEEP = "import sys, time; time.sleep(float(sys.argv[1]))"
 if "shout" in STUB:
     print("\x1b[2J\x1b]0;title\x07")
     raise SystemExit(1)
+if "tell" in STUB:
+    print("secret is", os.environ.get("TOKEN"), flush=True)
 if "crash" in STUB:
     print("loading", "secret is", os.environ.get("TOKEN"))
     raise SystemExit("cannot load the model")

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from pinner.deploy.blanks import MARK, blanks
 from pinner.deploy.tomlfile import convert, data_digest, read_toml, refuse_version
 from pinner.engines import ENGINES
 from pinner.errors import ManifestError, UsageError
@@ -112,6 +113,9 @@ def load_manifest(path: Path) -> Deployment:
         )
     data = read_toml(path, ManifestError)
     refuse_version(path, data, manifest_format.FORMAT, ManifestError)
+    to_fill = list(blanks(data))
+    if to_fill:
+        raise _blanks_error(path, to_fill)
     wrong = _unknown_keys(data)
     if wrong:
         raise _manifest_error(path, wrong)
@@ -185,6 +189,15 @@ def _dates_to_text(data: Any) -> Any:
     if isinstance(data, (datetime.date, datetime.time)):
         return data.isoformat()
     return data
+
+
+def _blanks_error(path: Path, to_fill: list[tuple[str, str]]) -> ManifestError:
+    count = "1 blank" if len(to_fill) == 1 else f"{len(to_fill)} blanks"
+    lines = "".join(f"\n  {key}: {what}" for key, what in to_fill)
+    return ManifestError(
+        f"{path}: {count} to fill in:{lines}",
+        hint=f"each is a value that begins with `{MARK}`; put what it asks for in its place, or delete its line",
+    )
 
 
 def _manifest_error(path: Path, wrong: list[tuple[str, str]]) -> ManifestError:

@@ -14,7 +14,8 @@ import msgspec
 from pinner import __version__
 from pinner.deploy.load import Deployment
 from pinner.deploy.tomlfile import bytes_digest, convert, read_toml, refuse_version
-from pinner.errors import LockError
+from pinner.errors import LockError, OperationFailed
+from pinner.host.project import project_digest
 from pinner.model import lock as lock_format
 from pinner.model import manifest as manifest_format
 from pinner.model import manifest_rules
@@ -82,6 +83,13 @@ def stale_reason(deployment: Deployment, lock: Lock) -> str | None:
             return f"the patch {pin.file} cannot be read ({error.strerror})"
         if digest != pin.sha256:
             return f"the patch {pin.file} has changed since"
+    for project in lock.python.projects:
+        try:
+            content = project_digest(deployment.directory / project.path)
+        except OperationFailed as error:
+            return f"the project {project.path} cannot be told: {error.message}"
+        if content != project.content:
+            return f"the project {project.path} has changed since"
     if lock.python.pylock is not None:
         try:
             digest = bytes_digest(deployment.pylock_path.read_bytes())
@@ -115,6 +123,8 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
         "python.path": (python.path, lock.python.path),
         "python.exclude-newer": (python.exclude_newer, lock.python.exclude_newer),
         "python.indexes": (tuple(map(without_credentials, python.indexes)), lock.python.indexes),
+        "python.find-links": (tuple(map(without_credentials, python.find_links)), lock.python.find_links),
+        "python.projects": (python.projects, tuple(project.path for project in lock.python.projects)),
         "model": (_wished(manifest.model), _locked(lock.model)),
         "draft": (
             (_wished(draft), [getattr(draft, field) for field in fields]) if draft else None,

@@ -18,6 +18,7 @@ import msgspec
 from pinner.deploy.arguments import ensure_arguments
 from pinner.deploy.check import BUILT_ASPECTS, built_part, check, look, scene_for, with_workspace
 from pinner.deploy.load import Deployment
+from pinner.deploy.resolve_python import uv_for
 from pinner.deploy.running import all_runs, run_directory
 from pinner.deploy.tomlfile import bytes_digest
 from pinner.deploy.views import Views, make_views
@@ -28,10 +29,11 @@ from pinner.host.digest import DigestMemory
 from pinner.host.files import exclusive, make_read_only, read_bytes, remove_tree, write_atomic
 from pinner.host.home import Home
 from pinner.host.interpreter import Question
+from pinner.host.project import copy_project
 from pinner.host.uv import Uv, site_index
 from pinner.model import pylock as pylock_format
 from pinner.model.facts import Drift, Unknown
-from pinner.model.lock import Lock
+from pinner.model.lock import Lock, ProjectPin
 from pinner.probes import PROBES, python_env, source
 from pinner.probes.base import Workspace
 
@@ -150,14 +152,13 @@ def _build_environment(deployment: Deployment, lock: Lock, home: Home, stage: Wo
     if bytes_digest(text) != python.pylock:
         # Relocked while this call waited for another one: the workspace would not hold what its name says.
         raise LockError(f"{deployment.pylock_path} has changed since the lock was read", hint="run it again")
-    site = site_index(home)
-    uv = Uv(home, site=site, indexes=deployment.manifest.python.indexes)
+    uv = uv_for(deployment, home)
     interpreter, full_version = uv.find_python(python.version)
     if full_version != python.patch_level:
         say(f"the lock was made with Python {python.patch_level}; here it is {full_version}")
     data = tomllib.loads(text.decode())
     requirements = stage.root / "pylock.toml"
-    if site.is_set or pylock_format.needs_site(data):
+    if site_index(home).is_set or pylock_format.needs_site(data):
         requirements = stage.root / "requirements.txt"
         text = pylock_format.hashed_requirements(data).encode()
     requirements.write_bytes(text)
@@ -165,6 +166,8 @@ def _build_environment(deployment: Deployment, lock: Lock, home: Home, stage: Wo
     uv.create_environment(stage.env, python=str(interpreter))
     uv.sync(stage.env, requirements, exclude_newer=python.exclude_newer)
     _install_engine(lock, uv, interpreter, stage, say)
+    for project in python.projects:
+        _install_project(deployment, project, uv, (interpreter, python.exclude_newer), stage, say)
     return full_version
 
 
@@ -205,6 +208,31 @@ def _install_engine(lock: Lock, uv: Uv, interpreter: Path, stage: Workspace, say
         uv.install_wheel(stage.env, wheel)
     except CommandFailed as error:
         raise OperationFailed(f"the engine could not be built:\n{error.stderr.strip()}") from None
+    remove_tree(copy)
+    remove_tree(wheels)
+
+
+def _install_project(
+    deployment: Deployment,
+    project: ProjectPin,
+    uv: Uv,
+    how: tuple[Path, str | None],
+    stage: Workspace,
+    say: Say,
+) -> None:
+    """Build and add a project of the user's own, from a copy that holds exactly what the lock pins."""
+    say(f"building {project.path}")
+    copy, wheels = stage.root / "build", stage.root / "wheels"
+    if copy_project(deployment.directory / project.path, copy) != project.content:
+        raise LockError(f"{project.path} has changed since the lock was read", hint="run it again")
+    wheels.mkdir()
+    interpreter, exclude_newer = how
+    version = f"0+d{project.content.removeprefix('sha256:')[:12]}"
+    try:
+        wheel = uv.build_wheel(copy, wheels, python=str(interpreter), exclude_newer=exclude_newer, version=version)
+        uv.install_wheel(stage.env, wheel)
+    except CommandFailed as error:
+        raise OperationFailed(f"{project.path} could not be built:\n{error.stderr.strip()}") from None
     remove_tree(copy)
     remove_tree(wheels)
 

@@ -315,8 +315,10 @@ def log_tail(directory: Path, lines: int) -> list[str]:
     return text.splitlines()[-lines:] if lines else []
 
 
-def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:
-    """The last lines of a run's log, then each new piece of it until the run ends."""
+def follow(
+    run: Run, home: Home, *, lines: int | None, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[str]:
+    """The last lines of a run's log (None: all of it), then each new piece of it until the run ends."""
     directory = run_directory(home, run.run)
     path = directory / SERVER_LOG
     if not path.exists():
@@ -324,8 +326,9 @@ def follow(run: Run, home: Home, *, lines: int, sleep: Callable[[float], None] =
     # A piece may end within a character.
     decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     with path.open("rb") as stream:
-        yield from (f"{line}\n" for line in log_tail(directory, lines))
-        stream.seek(0, os.SEEK_END)
+        if lines is not None:
+            yield from (f"{line}\n" for line in log_tail(directory, lines))
+            stream.seek(0, os.SEEK_END)
         while True:
             alive = runs.is_alive(directory)
             piece = stream.read()

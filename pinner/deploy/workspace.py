@@ -50,6 +50,8 @@ def inputs(lock: Lock, directory: Path) -> dict[str, Any]:
     env: dict[str, Any] = {"version": python.version}
     if python.path is None:
         env["pylock"] = python.pylock
+        if python.projects:
+            env["projects"] = [project.content for project in python.projects]
     else:
         pins = msgspec.to_builtins([python.distributions, python.loose])
         env |= {"path": str(directory / python.path), "content": data_digest(pins)}

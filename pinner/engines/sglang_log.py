@@ -63,10 +63,14 @@ def batch(line: str) -> Batch | None:
     found = _BATCH.search(line)
     if found is None:
         return None
+    try:
+        time = datetime.datetime.fromisoformat(found[1])
+    except ValueError:
+        return None  # a line that something else has torn or written
     fields = {key.strip(): value.strip() for key, value in _FIELD.findall(found[5])}
     return Batch(
         phase=found[3].lower(),
-        time=datetime.datetime.fromisoformat(found[1]),
+        time=time,
         ranks={name: int(number) for name, number in _RANK.findall(found[2])},
         iteration=int(found[4]) if found[4] else None,
         running=_whole(fields.get("#running-req")),

@@ -69,6 +69,12 @@ def recall_digest(path: Path, memory: DigestMemory) -> FileDigest | None:
     return _remembered(seen, memory)
 
 
+def remember_digest(path: Path, sha256: str, memory: DigestMemory) -> None:
+    """Note the digest of a file whose bytes somebody else has just read."""
+    seen = identity(os.stat(os.path.realpath(os.fsencode(path))))  # noqa: PTH116  # as above
+    memory.remember(_KIND, {_key(seen): pack([seen]) + bytes.fromhex(sha256.removeprefix("sha256:"))})
+
+
 def _remembered(seen: Identity, memory: DigestMemory) -> FileDigest | None:
     remembered = memory.recall(_KIND, _key(seen))
     if remembered is None or not remembered.startswith(pack([seen])):

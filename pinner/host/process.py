@@ -236,6 +236,19 @@ def collect_detached() -> None:
     _detached[:] = [process for process in _detached if process.poll() is None]
 
 
+def collect_orphans() -> None:
+    """As PID 1 of a container: reap what its parents have left to it. Anywhere else there is nothing to do.
+
+    Only while this process waits for no program of its own.
+    """
+    collect_detached()
+    if os.getpid() != 1:
+        return
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
 def redact(text: str, env: Mapping[str, str]) -> str:
     """Replace user info in URLs, and the values of variables whose names sound secret, by `***`."""
     for name, value in env.items():

@@ -74,20 +74,40 @@ def site_index(home: Home, environ: Mapping[str, str] | None = None) -> SiteInde
     return SiteIndex(index_url, tuple(links))
 
 
+class ResolveOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to resolve: `extras` of the projects; requirements that override those of any package; names of
+    packages to leave out; no release after a time; what to `upgrade` (all, or the named ones)."""
+
+    extras: Sequence[str] = ()
+    overrides: Sequence[str] = ()
+    excludes: Sequence[str] = ()
+    exclude_newer: str | None = None
+    upgrade: bool | Sequence[str] = False
+
+
 class Uv:
     """The uv program that pinner depends on, with pinner's own cache.
 
-    `indexes` are the manifest's; the site's mirror, if set, takes the place of the first. Addresses go to uv
-    through its environment, since they may hold credentials and argument lists are for all to read.
+    `indexes` and `links` (pages and folders of files) are the manifest's; the site's mirror, if set, takes the
+    place of the first index, and the site's links the place of all others. Addresses go to uv through its
+    environment, since they may hold credentials and argument lists are for all to read.
     """
 
-    def __init__(self, home: Home, *, site: SiteIndex | None = None, indexes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        site: SiteIndex | None = None,
+        indexes: Sequence[str] = (),
+        links: Sequence[str] = (),
+    ) -> None:
         from uv import find_uv_bin  # noqa: PLC0415  # searching for the binary is only worth it here
 
         self._program = find_uv_bin()
         self._site = site or SiteIndex()
         self._home = home
         self._indexes = tuple(indexes)
+        self._links = self._site.find_links or tuple(links)
         self._pythons: Path | None = None
 
     def resolve(
@@ -96,13 +116,11 @@ class Uv:
         *,
         python: str,
         output: Path,
-        extras: Sequence[str] = (),
-        exclude_newer: str | None = None,
-        upgrade: bool | Sequence[str] = False,
+        options: ResolveOptions,
     ) -> None:
-        """Resolve files of requirements, or a pyproject.toml, to a universal pylock at `output`.
+        """Resolve files of requirements, and pyproject.toml files, to a universal pylock at `output`.
 
-        Versions that `output` already holds are kept unless `upgrade` (all, or the named ones). No package code
+        Versions that `output` already holds are kept unless `options.upgrade`. No package code
         runs: what would have to be built to be understood is an error.
         """
         argv = ["pip", "compile", *map(str, requirements), "--format", "pylock.toml", "--output-file", str(output)]
@@ -116,14 +134,19 @@ class Uv:
             "--no-header",
         ]
         argv += ["--no-build", "--no-annotate", "--quiet"]
-        for extra in extras:
+        for extra in options.extras:
             argv += ["--extra", extra]
-        if exclude_newer:
-            argv += ["--exclude-newer", exclude_newer]
-        if upgrade is True:
+        if options.exclude_newer:
+            argv += ["--exclude-newer", options.exclude_newer]
+        if options.upgrade is True:
             argv.append("--upgrade")
-        for name in upgrade if isinstance(upgrade, Sequence) else ():
+        for name in options.upgrade if isinstance(options.upgrade, Sequence) else ():
             argv += ["--upgrade-package", name]
+        for flag, lines in (("--overrides", options.overrides), ("--excludes", options.excludes)):
+            if lines:
+                path = output.parent / f"{flag[2:]}.txt"
+                path.write_text("".join(f"{line}\n" for line in lines))
+                argv += [flag, str(path)]
         self._run(argv, cwd=output.parent)
 
     def find_python(self, version: str) -> tuple[Path, str]:
@@ -224,14 +247,14 @@ class Uv:
             env["UV_DEFAULT_INDEX"] = first
         if len(self._indexes) > 1:
             env["UV_INDEX"] = " ".join(self._indexes[1:])
-        if self._site.find_links:
-            env["UV_FIND_LINKS"] = " ".join(self._site.find_links)
+        if self._links:
+            env["UV_FIND_LINKS"] = ",".join(self._links)
         return env
 
     def _without_credentials(self, text: str) -> str:
         from urllib.parse import urlsplit  # noqa: PLC0415  # only on the way out of an error
 
-        for address in (*self._indexes, self._site.index_url or ""):
+        for address in (*self._indexes, *self._links, self._site.index_url or ""):
             parts = urlsplit(address)
             if "@" in parts.netloc:
                 text = text.replace(parts.netloc.rpartition("@")[0] + "@", "")

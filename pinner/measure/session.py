@@ -114,6 +114,8 @@ def _measure(
     session.after = _check(place, run)
     invalid = _against(session.after, directory)
     session.notes += [f"start {number + 1}: {note}" for note in evidence.worth_knowing(telemetry.gpus)]
+    if telemetry.is_blind:
+        session.notes.append(f"start {number + 1}: the GPUs could not be sampled")
     session.files[f"telemetry/start-{number}.jsonl.gz"] = telemetry.compressed()
     log = _log(server.log, place.lock, env if isinstance(env, dict) else {})
     session.files[f"logs/start-{number}.log.gz"] = log
@@ -145,7 +147,9 @@ def _one(
     is_flushed = _flush(server, session, name) if bench.cache == "flush" else None
     place.say(f"{name}: {bench.requests} requests")
     telemetry.take()
-    first, first_gpu = len(telemetry.samples) - 1, len(telemetry.gpus)
+    telemetry.since = time.monotonic()
+    # What the GPUs were like just before belongs to it: a short measurement may lie between two samples.
+    first, first_gpu = len(telemetry.samples) - 1, max(0, len(telemetry.gpus) - 1)
     if is_foreign:
         measured = bench_serving.put(place, server, workload, load, (number, repeat))
     else:

@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pinner.host import cgroup, gpus, process
+from pinner.host.progress import current
 from pinner.model.facts import Unknown
 from pinner.model.gpus import Gpu, NvmlFailure
 
 EVERY_S = 1.0
+# A driver without persistence mode is loaded anew by the first who asks.
+FIRST_S = 30.0
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,6 +51,8 @@ class Telemetry:
     def __init__(self, pid: int | None, places: Set[str], *, every_s: float = EVERY_S) -> None:
         self.samples: list[Sample] = []
         self.gpus: list[GpuSample] = []
+        # When what is going on now began, on the monotonic clock.
+        self.since = time.monotonic()
         self._pid = pid
         self._places = places
         self._every_s = every_s
@@ -61,6 +66,7 @@ class Telemetry:
         if self._places:
             asked = gpus.ask(str(self._every_s))
             self._child = None if isinstance(asked, NvmlFailure) else asked
+            self._wait_for_gpus()
         self.take()
         self._thread.start()
         return self
@@ -74,6 +80,11 @@ class Telemetry:
         if self._child is not None:
             process.leave(self._child)
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether there are GPUs and not one sample of them."""
+        return bool(self._places) and not self.gpus
+
     def compressed(self) -> bytes:
         """Everything as JSON lines, in gzip."""
         lines = [(one.at, msgspec.to_builtins(one)) for one in self.samples]
@@ -84,6 +95,8 @@ class Telemetry:
     def _work(self) -> None:
         while not self._ended.wait(self._every_s):
             self.take()
+            # A measurement may take many minutes, in which nothing else is told.
+            current().status(f"{time.monotonic() - self.since:.0f} s")
 
     def take(self) -> None:
         """One more sample, now."""
@@ -99,6 +112,18 @@ class Telemetry:
             throttled={name: one for name, one in seen.items() if one is not None},
         )
         self.samples.append(sample)
+        self._drain()
+
+    def _wait_for_gpus(self) -> None:
+        """Until the child tells for the first time: a short measurement would be over before that."""
+        deadline = time.monotonic() + FIRST_S
+        while not self.gpus and self._child is not None and self._child.poll() is None:
+            if time.monotonic() > deadline:
+                return
+            self._drain()
+            time.sleep(0.02)
+
+    def _drain(self) -> None:
         if self._child is not None:
             *lines, self._rest = (self._rest + process.drained(self._child)).split(b"\n")
             for found in filter(None, map(gpus.watched, lines)):

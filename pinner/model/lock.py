@@ -85,16 +85,26 @@ class DistributionPin(Part, frozen=True, kw_only=True):
     origin: str = ""
 
 
+class ProjectPin(Part, frozen=True, kw_only=True):
+    """A project of the user's own that is built and installed: its directory, the name of its package, and the
+    digest of its source files."""
+
+    path: str
+    name: str
+    content: str
+
+
 class PythonPin(Part, frozen=True, kw_only=True):
     """The Python environment.
 
     `version` is the minor version, `patch-level` what was used when locking (recorded, not demanded).
-    Resolved: `pylock` is the digest of pylock.NAME.toml, `exclude-newer` and `indexes` as in the manifest,
-    without credentials. In place: `path`, `distributions`, and `loose`, the files that belong to no distribution:
-    below site-packages, in a virtual environment's `bin`, and its pyvenv.cfg. `interpreter` is the digest of
-    the interpreter's binary, libpython and standard library, `site-packages` are the directories that it installs
-    to, and `linked` has the digest of each tree or file that .pth files, editable finders or symlinks to
-    directories add to the import path; paths are relative to the manifest, or absolute.
+    Resolved: `pylock` is the digest of pylock.NAME.toml, `exclude-newer`, `indexes` and `find-links` as in the
+    manifest, without credentials, and `projects` are installed besides. In place: `path`, `distributions`, and
+    `loose`, the files that belong to no distribution: below site-packages, in a virtual environment's `bin`, and
+    its pyvenv.cfg. `interpreter` is the digest of the interpreter's binary, libpython and standard library,
+    `site-packages` are the directories that it installs to, and `linked` has the digest of each tree or file that
+    .pth files, editable finders or symlinks to directories add to the import path; paths are relative to the
+    manifest, or absolute.
     """
 
     version: str
@@ -102,6 +112,8 @@ class PythonPin(Part, frozen=True, kw_only=True):
     pylock: str | None = None
     exclude_newer: str | None = None
     indexes: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    projects: tuple[ProjectPin, ...] = ()
     path: str | None = None
     distributions: tuple[DistributionPin, ...] = ()
     loose: dict[str, str] = {}

@@ -19,6 +19,7 @@ from pinner.model.sections import Positive, Section, Text
 
 FORMAT = 1
 
+PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 # Arguments stand in the lock, and everybody on the machine can read them.
 SECRET_FLAG = re.compile(r"(.*-)?(api-key|password|secret|token)\Z")
@@ -86,7 +87,10 @@ class Python(Section, frozen=True, kw_only=True):
     """The Python environment: either resolved (`version` and so on) or an environment in place (`path`).
 
     `extras` are extras of the engine's own project. `exclude-newer` is a date (YYYY-MM-DD) or an RFC 3339
-    time after which no release is considered. `indexes` are simple-API addresses, the first one the default.
+    time after which no release is considered. `indexes` are simple-API addresses, the first one the default, and
+    `find-links` pages or folders with more files. `overrides` are requirements that take the place of what any
+    package asks for, `excludes` names of packages that are left out whoever asks for them, and `projects`
+    directories of projects of one's own, each built and installed in place of a package of its name.
     """
 
     version: Annotated[str, Meta(pattern=r"^3\.[0-9]{1,2}$")] | None = None
@@ -94,6 +98,10 @@ class Python(Section, frozen=True, kw_only=True):
     extras: tuple[Annotated[str, Meta(pattern=NAME_PATTERN)], ...] = ()
     exclude_newer: Text | None = None
     indexes: tuple[Text, ...] = ()
+    find_links: tuple[Text, ...] = ()
+    overrides: tuple[Text, ...] = ()
+    excludes: tuple[Annotated[str, Meta(pattern=PACKAGE_PATTERN)], ...] = ()
+    projects: tuple[Text, ...] = ()
     path: Text | None = None
 
 

@@ -5,7 +5,6 @@ Pure: takes the manifest, gives (key path, sentence) pairs; pinner/deploy/load.p
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from typing import Any
@@ -29,7 +28,6 @@ from pinner.model.manifest import (
     Draft,
     Manifest,
     PassedThrough,
-    Python,
     Serve,
     Source,
     WeightsSection,
@@ -37,6 +35,7 @@ from pinner.model.manifest import (
     is_inside,
     is_safe_revision,
 )
+from pinner.model.python_rules import python_problems
 
 
 def problems(manifest: Manifest) -> list[tuple[str, str]]:
@@ -44,7 +43,7 @@ def problems(manifest: Manifest) -> list[tuple[str, str]]:
     return [
         *_source_problems(manifest.engine.source, bool(manifest.engine.patches)),
         *_args_problems(manifest.engine.args),
-        *_python_problems(manifest.python, manifest.engine.source),
+        *python_problems(manifest.python, manifest.engine.source),
         *_weights_problems("model", manifest.model),
         *(_weights_problems("draft", manifest.draft) if manifest.draft else []),
         *_draft_problems(manifest.draft),
@@ -100,59 +99,6 @@ def _args_problems(args: dict[str, Any]) -> list[tuple[str, str]]:
         if any(isinstance(item, float) and not math.isfinite(item) for item in values):
             found_problems.append((f"engine.args.{flag}", "must be a finite number"))
     return found_problems
-
-
-def _python_problems(python: Python, source: Source) -> list[tuple[str, str]]:
-    if python.path is not None:
-        others = [
-            name
-            for name in ("version", "requirements", "extras", "exclude-newer", "indexes")
-            if getattr(python, name.replace("-", "_"))
-        ]
-        found_problems = [
-            (f"python.{name}", "does not go with `path`: an environment in place is pinned as it is")
-            for name in others
-        ]
-        if source.path is None:
-            found_problems.append(
-                (
-                    "python.path",
-                    "needs an engine `source` with `path`: nothing is installed into an environment in place",
-                )
-            )
-        return found_problems
-    found_problems = []
-    if python.version is None:
-        found_problems.append(("python.version", 'is missing; write for example version = "3.11"'))
-    if python.exclude_newer is not None and not _is_date(python.exclude_newer):
-        found_problems.append(
-            (
-                "python.exclude-newer",
-                f"{python.exclude_newer!r} is neither a date nor an RFC 3339 time",
-            )
-        )
-    for index, requirement in enumerate(python.requirements):
-        if not requirement.isprintable():
-            # A line break would begin a line of its own, which may be an option.
-            found_problems.append((f"python.requirements[{index}]", f"{requirement!r} is not one line of text"))
-        elif requirement.lstrip().startswith("-"):
-            found_problems.append(
-                (f"python.requirements[{index}]", f"{requirement!r} is an option, not a requirement")
-            )
-    for index, address in enumerate(python.indexes):
-        if not address.startswith(("https://", "http://", "file://")) or re.search(r"\s", address):
-            found_problems.append(
-                (f"python.indexes[{index}]", f"{address!r} is not an https, http or file address")
-            )
-    return found_problems
-
-
-def _is_date(text: str) -> bool:
-    try:
-        datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return re.match(r"\d{4}-\d\d-\d\d(\Z|[T ]\d\d:\d\d:\d\d)", text) is not None
 
 
 # As the Hub has them: an owner and a name, or the name alone of its oldest repositories.

@@ -22,6 +22,7 @@ _PLATFORMS = (
     {"sys_platform": "darwin", "platform_system": "Darwin", "platform_machine": "arm64", "os_name": "posix"},
     {"sys_platform": "darwin", "platform_system": "Darwin", "platform_machine": "x86_64", "os_name": "posix"},
 )
+_PYTHON = re.compile(r"\bpython_(full_)?version\b")
 _PLATFORM_TAG = re.compile(r"any|((many|musl)?linux.*|macosx.*)_(x86_64|aarch64|arm64|universal2)")
 
 
@@ -66,6 +67,11 @@ def needs_site(data: Mapping[str, Any]) -> bool:
         for package in data.get("packages", [])
         for artifact in (*package.get("wheels", []), *filter(None, [package.get("sdist")]))
     )
+
+
+def asks_for_python(data: Mapping[str, Any]) -> bool:
+    """Whether a marker asks for the version of Python, which is one and the same for all of a lock."""
+    return any(_PYTHON.search(package.get("marker", "")) for package in data.get("packages", []))
 
 
 def hashed_requirements(data: Mapping[str, Any]) -> str:

@@ -5,17 +5,23 @@ Must not decide anything: the verbs in pinner/deploy do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pinner import render
 from pinner.command import overrides, tell_unmatched
 from pinner.deploy import running
-from pinner.errors import ExitCode, UsageError
+from pinner.deploy.attend import attend
+from pinner.errors import ExitCode, OperationFailed, UsageError
 from pinner.host.home import home
 from pinner.terminal import Output
 from pinner.verbs.pins import Accepted
 
 
-def up(out: Output, manifest: str, *, locked: bool, deep: bool, accepted: Accepted) -> ExitCode:
-    """Materialize, check, launch, wait until it generates, check the live processes."""
+def up(out: Output, manifest: str, *, locked: bool, deep: bool, foreground: bool, accepted: Accepted) -> ExitCode:
+    """Materialize, check, launch, wait until it generates, check the live processes.
+
+    `foreground`: then stay until the server ends.
+    """
     from pinner.deploy.check import exit_code
     from pinner.deploy.launch import UpOptions
     from pinner.deploy.launch import up as bring_up
@@ -24,11 +30,30 @@ def up(out: Output, manifest: str, *, locked: bool, deep: bool, accepted: Accept
     deployment = load_manifest(find_manifest(manifest))
     options = UpOptions(locked=locked, deep=deep, overrides=overrides(*accepted))
     outcome = bring_up(deployment, home(), options, say=out.say)
-    code = exit_code(outcome.drift)
-    render.up_text(out, outcome)
-    tell_unmatched(out, outcome.drift, *accepted)
-    out.envelope(code, render.up_data(outcome), status="unknown" if code is ExitCode.FAILED else "")
-    return code
+
+    def tell() -> ExitCode:
+        code = exit_code(outcome.drift)
+        render.up_text(out, outcome)
+        tell_unmatched(out, outcome.drift, *accepted)
+        out.envelope(code, render.up_data(outcome), status="unknown" if code is ExitCode.FAILED else "")
+        return code
+
+    return _stay(out, outcome.run, tell) if foreground and outcome.run is not None else tell()
+
+
+def _stay(out: Output, run: running.Run, tell: Callable[[], object]) -> ExitCode:
+    def show(piece: str) -> None:
+        # After an envelope nothing else belongs on standard output; the log is a file as ever.
+        if not out.as_json:
+            out.piece(piece)
+
+    ended = attend(run, home(), tell=tell, show=show)
+    if ended.was_stopped:
+        out.say(f"stopped {run.run}")
+        return ExitCode.OK
+    # Told and not raised: the envelope, if there is one, has been written.
+    out.error(OperationFailed(f"{run.run}: {ended.detail}", hint=f"`pinner logs {run.run}` has its last lines"))
+    return ExitCode.FAILED
 
 
 def status(out: Output, which: str | None, *, ended: bool) -> ExitCode:

@@ -7,18 +7,21 @@ import hashlib
 import http.server
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 
-def make_wheel(directory: Path, name: str, version: str, files: dict[str, str]) -> Path:
+def make_wheel(
+    directory: Path, name: str, version: str, files: dict[str, str], requires: Sequence[str] = ()
+) -> Path:
     """A pure wheel with a true RECORD; the same bytes every time."""
     info = f"{name}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
     content = {
         **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = [f"{path},{_hash(text)},{len(text.encode())}" for path, text in content.items()]

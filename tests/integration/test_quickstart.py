@@ -53,6 +53,22 @@ def test_the_committed_lock_is_current() -> None:
     assert lock.engine.source.wish == "v0.3.0"
 
 
+def test_the_committed_lock_of_the_real_sglang_is_current_and_names_no_site() -> None:
+    deployment = load_manifest(ROOT / "deployments" / "sglang-cpu.toml")
+    assert is_current(deployment) is None
+    wheels = [
+        wheel
+        for package in tomllib.loads(deployment.pylock_path.read_text())["packages"]
+        for wheel in package["wheels"]
+    ]
+    elsewhere = [
+        wheel for wheel in wheels if not wheel.get("url", "").startswith("https://files.pythonhosted.org/")
+    ]
+    # Where it was locked its public page could not be reached: its hash is all that is needed to find it there.
+    assert [wheel["path"] for wheel in elsewhere] == ["torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"]
+    assert all(wheel["hashes"]["sha256"] for wheel in wheels)
+
+
 @pytest.mark.timeout(240)
 def test_the_quickstart_serves_legible_text_and_refuses_drift(pinner: Pinner, quickstart: Path) -> None:
     # The port is not the committed one, so neither is the lock.

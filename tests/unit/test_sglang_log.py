@@ -102,3 +102,7 @@ def test_what_a_start_tells_that_costs_speed() -> None:
     assert nccl_version(lines) == "2.27.5"
     assert notes(CPU) == ()
     assert nccl_version(CPU) is None
+
+
+def test_a_line_with_a_time_that_is_none_is_no_batch() -> None:
+    assert batch("[2026-99-30 11:40:54] Decode batch, #running-req: 8, gen throughput (token/s): 708.17") is None

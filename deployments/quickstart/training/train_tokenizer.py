@@ -1,4 +1,4 @@
-"""Owns the making of `tokenizer.json`: byte-level BPE merges learned from the corpus.
+"""Owns the making of `tokenizer.json` and `tokenizer_config.json`: byte-level BPE merges learned from the corpus.
 
 Run as `python train_tokenizer.py OUT_DIR`. The result depends on the corpus only.
 """
@@ -77,6 +77,15 @@ def main(out: Path) -> None:
         },
     }  # fmt: skip
     (out / "tokenizer.json").write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    # For engines that read it, such as SGLang; pocket does not.
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "model_max_length": 1024,
+        "clean_up_tokenization_spaces": False,
+    }
+    (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     print(len(tokens), "tokens,", len(merges), "merges,", len(words), "words")
 
 

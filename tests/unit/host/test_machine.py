@@ -307,3 +307,26 @@ def test_the_image_is_told_by_the_first_process_or_by_podman(tmp_path: Path) -> 
         "container-image": "r/p:1",
         "container-image-id": "cd",
     }
+
+
+def test_what_quotas_have_held_up_is_told_of_the_group_that_they_held_up_most(tmp_path: Path) -> None:
+    second = tree(
+        tmp_path / "v2",
+        {
+            "proc/self/cgroup": "0::/a/b\n",
+            "proc/self/mountinfo": V2,
+            "sys/fs/cgroup/a/cpu.stat": "usage_usec 9\nnr_periods 50\nnr_throttled 7\nthrottled_usec 2500000\n",
+            "sys/fs/cgroup/a/b/cpu.stat": "usage_usec 9\n",
+        },
+    )
+    assert cgroup.throttling(root=second) == (7, 2.5)
+    first = tree(
+        tmp_path / "v1",
+        {
+            "proc/self/cgroup": "2:cpu,cpuacct:/docker/1f\n",
+            "proc/self/mountinfo": "32 23 0:29 /docker/1f /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n",
+            "sys/fs/cgroup/cpu/cpu.stat": "nr_periods 3\nnr_throttled 2\nthrottled_time 1500000000\n",
+        },
+    )
+    assert cgroup.throttling(root=first) == (2, 1.5)
+    assert cgroup.throttling(root=tree(tmp_path / "none", {})) is None
