@@ -175,7 +175,7 @@ def _write(stored: Stored, lock: Lock, root: Path, paths: tuple[LocalPath, ...])
     record = stored.record
     relative = [path.text for path in paths if not path.is_absolute]
     relative += [patch.file for patch in lock.engine.patches]
-    depth = max((_climbs(text) for text in relative), default=0)
+    depth = max((climbs(text) for text in relative), default=0)
     directory = root.joinpath(*["deployment"] * depth)
     directory.mkdir(parents=True, exist_ok=True)
     for name in record.files:
@@ -193,7 +193,7 @@ def _write(stored: Stored, lock: Lock, root: Path, paths: tuple[LocalPath, ...])
     return directory / f"{record.deployment}.toml"
 
 
-def _climbs(text: str) -> int:
+def climbs(text: str) -> int:
     """How many directories a relative path goes up before it goes down."""
     level = lowest = 0
     for part in PurePosixPath(text).parts:

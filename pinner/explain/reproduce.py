@@ -151,7 +151,7 @@ class Looking(msgspec.Struct):
         """The look that a finished repetition is judged by: the last one that its starts reached."""
         starts = len({one.start for one in record.counting()})
         reached = [look for look in self.plan if look.starts <= starts]
-        return (reached or self.plan)[-1]
+        return reached[-1] if reached else self.plan[0]
 
 
 def _of_record(original: Stored, home: Home, options: ReproduceOptions) -> Reproduction:
