@@ -14,6 +14,7 @@ import msgspec
 from pinner.errors import ExitCode
 from pinner.explain.comparable import Comparability, common_loads, comparability
 from pinner.measure import statistics
+from pinner.measure.foreign_log import BENCH as FROM_LOG
 from pinner.measure.statistics import ALPHA, Change
 from pinner.model.bench import ACCEPT_LENGTH, IS_TIME, METRICS
 from pinner.model.facts import Override
@@ -158,6 +159,7 @@ def _rows(a: Record, b: Record, load_name: str) -> Iterable[_Row]:
     for name in METRICS:
         sides = [_values(record, load_name, name) for record in (a, b)]
         missing = [_missing(side, record, load_name, name) for side, record in (("A", a), ("B", b))]
+        missing.append(_other_quantity(name, a, b))
         has = [any(values) for values in sides]
         if name not in counted and not all(has):
             continue
@@ -230,6 +232,14 @@ def _missing(side: str, record: Record, load: str, name: str) -> str:
         if lacking == len(at_load)
         else (f"{side} does not tell it in {lacking} of {len(at_load)} measurements")
     )
+
+
+def _other_quantity(name: str, a: Record, b: Record) -> str:
+    """Why the same name stands for two things; "" where it does not."""
+    from_log = [record.origin == "foreign" and record.bench == FROM_LOG for record in (a, b)]
+    if not name.endswith("_throughput") or from_log[0] == from_log[1]:
+        return ""
+    return f"{'A' if from_log[0] else 'B'} is a log, which tells the speed of decoding alone"
 
 
 def _judged(row: _Row, tolerance: float, alpha: float) -> Metric:

@@ -13,7 +13,7 @@ from pinner.deploy.locks import load_lock
 from pinner.host.home import Home
 from pinner.measure.record_pins import deployment_files
 from pinner.measure.records import Stored, store
-from pinner.model.record import Record
+from pinner.model.record import Load, Record
 from tests import tiny
 from tests.integration.command import Pinner
 from tests.records import changed, measured, record
@@ -180,6 +180,56 @@ def test_a_pull_between_two_records_is_told_with_who_and_when(tmp_path: Path, pi
     # Wherever HEAD is by now.
     tiny.git(place, "reset", "--quiet", "--hard", "HEAD~1")
     assert pinner.json("diff", a.short, b.short).data["headline"] == headline
+
+
+def sglang_log(path: Path, step_ms: float, backend: str) -> Path:
+    """What a server wrote that ran one request with accept length 1.9, so many milliseconds a step."""
+    arguments = f"model_path='/m', port=30000, moe_runner_backend='{backend}'"
+    lines = [
+        f"[2026-11-23 10:00:00] server_args=ServerArgs({arguments})",
+        "[2026-11-23 10:00:30] The server is fired up and ready to roll!",
+    ]
+    for number in range(6):
+        speed = 1000 * 1.9 / (step_ms + 0.1 * (number % 2))
+        lines.append(
+            f"[2026-11-23 10:01:{number:02d}] Decode batch, #running-req: 1, #token: 100, token usage: 0.00, "
+            "accept len: 1.90, accept rate: 0.45, cuda graph: True, "
+            f"gen throughput (token/s): {speed:.2f}, #queue-req: 0"
+        )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_last_week_s_log_meets_today_s(
+    tmp_path: Path, pinner: Pinner, moved: tuple[Path, Path, Stored, Stored]
+) -> None:
+    """Foreign evidence has no pins: what is unknown is said, and what its server told of itself is compared."""
+    ids = []
+    for name, step_ms, backend in (("before", 19.0, "auto"), ("after", 29.0, "triton")):
+        said = pinner.json("records", "import", sglang_log(tmp_path / f"{name}.log", step_ms, backend))
+        assert said.code == 0, said.err
+        ids.append(said.data["record"]["id"])
+    said = pinner.json("compare", *ids)
+    assert (said.code, said.data["verdict"], said.data["more_starts"]) == (3, "inconclusive", 1)
+    assert said.data["diff"]["headline"] == (
+        "verify step 19.1 → 29.1 ms at concurrency=1 (not certain yet); account moe-runner-backend auto → triton"
+    )
+    assert any("does not tell" in sentence for sentence in said.data["unknown"])
+    assert any("it has no pins" in note for note in said.data["diff"]["notes"])
+    assert pinner("diff", *ids).code == 1
+    assert pinner("diff", ids[0], "now").code == 2
+
+
+def test_a_log_s_speed_is_not_a_client_s(tmp_path: Path, pinner: Pinner, state: Home) -> None:
+    imported = pinner.json("records", "import", sglang_log(tmp_path / "before.log", 19.0, "auto")).data["record"][
+        "id"
+    ]
+    one = measured({**GOOD, "accept_length": [1.9] * 3}, load=Load(kind="concurrency", value=1.0))
+    client = store(changed(record(one), machine={}, began=7.0), {}, state)
+    said = pinner.json("compare", imported, client.short)
+    assert (said.code, said.data["verdict"]) == (3, "unknown")
+    throughput = next(row for row in said.data["metrics"] if row["metric"] == "output_throughput")
+    assert throughput["reason"].startswith("A is a log, which tells the speed of decoding alone")
 
 
 def test_what_cannot_be_explained_is_a_usage_error(

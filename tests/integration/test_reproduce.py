@@ -36,7 +36,7 @@ timeout-s = 20
 client-lag-ms = 10000
 """
 # What a busy machine may do to a run of a second.
-TOLERANCE = ("--tolerance", "0.6")
+TOLERANCE = ("--tolerance", "0.9")
 
 
 @pytest.fixture
@@ -91,7 +91,9 @@ def test_a_result_that_was_never_true_is_not_reproduced(
 ) -> None:
     boast = boasting(measured[1], state, 1e5)
     said = pinner.json("reproduce", boast.short)
-    assert (said.code, said.data["verdict"], said.data["comparison"]) == (1, "not-reproduced", "worse"), said.out + said.err
+    assert (said.code, said.data["verdict"], said.data["comparison"]) == (1, "not-reproduced", "worse"), (
+        said.out + said.err
+    )
     text = pinner("reproduce", boast.short, "--starts-max", "2").out
     assert text.startswith(f"NOT REPRODUCED  record {boast.short}")
 
