@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pinner.explain.headline import figure, title, unit_of
 from pinner.explain.likelihood import REASONS
+from pinner.model.bench import STEP_TIMES
 from pinner.render import MOST_SHOWN, difference_data, drift_data, drift_text, fact_data, shown
 from pinner.terminal import plain
 
@@ -60,7 +61,7 @@ def _stands_on(output: Output, comparison: Comparison) -> None:
 
 def _table(output: Output, comparison: Comparison) -> None:
     others = [metric for metric in comparison.metrics if not metric.counts and metric.change is not None]
-    others.sort(key=lambda metric: -abs(math.log1p(max(-0.999, metric.change.change))) if metric.change else 0.0)
+    others.sort(key=lambda metric: (metric.name not in STEP_TIMES, -_size(metric)))
     shown_others = others[:MOST_OTHERS]
     header = ("load", "metric", "A", "B", "change", "interval", "detectable", "verdict")
     rows = [_row(metric) for metric in (*comparison.counted, *shown_others)]
@@ -81,6 +82,10 @@ def _table(output: Output, comparison: Comparison) -> None:
             f"A change of {comparison.tolerance:.0%} is tolerated. Detectable: what they show 4 times in 5."
         )
     )
+
+
+def _size(metric: Metric) -> float:
+    return abs(math.log1p(max(-0.999, metric.change.change))) if metric.change is not None else 0.0
 
 
 def _confidence(comparison: Comparison) -> str:

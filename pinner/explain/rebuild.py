@@ -15,6 +15,7 @@ import msgspec
 from pinner.deploy.load import Deployment, load_manifest
 from pinner.deploy.locks import load_lock
 from pinner.errors import OperationFailed, PinnerError, RecordError, UsageError
+from pinner.explain.from_objects import from_objects
 from pinner.host import git, mirror
 from pinner.host.files import write_atomic
 from pinner.host.home import Home
@@ -69,6 +70,7 @@ def rebuild(
     for path in paths:
         if not path.is_absolute:
             _link(manifest.parent / path.text, found[path.key], root)
+    notes += from_objects(manifest, lock)
     deployment = load_manifest(manifest)
     return Rebuilt(deployment, load_lock(deployment), tuple(notes))
 

@@ -62,7 +62,8 @@ def all_records(home: Home, wanted: Wanted | None = None) -> tuple[list[Stored],
             continue
         if wanted is None or wanted.holds(stored):
             found.append(stored)
-    return sorted(found, key=lambda stored: (-stored.record.began, stored.id)), damaged
+    # A bench and its baseline began together; the bench itself is written last, and is what a manifest means.
+    return sorted(found, key=lambda one: (-one.record.began, -one.record.ended, one.id)), damaged
 
 
 def find_record(text: str, home: Home) -> Stored:

@@ -228,3 +228,25 @@ def test_a_manifest_that_expects_nothing_has_nothing_to_reproduce(pinner: Pinner
     said = pinner("reproduce", manifest)
     assert said.code == 2
     assert "has no record yet, and [bench.decode] expects nothing" in said.err
+
+
+@pytest.mark.timeout(240)
+def test_a_checkout_that_was_pulled_since_still_gives_what_was_measured(
+    pinner: Pinner, tmp_path: Path, state: Home
+) -> None:
+    """The incident: what was measured is in the checkout's repository, wherever HEAD has gone."""
+    place = tmp_path / "d" / "engine"
+    manifest = deployment(tmp_path / "d", BENCH, env=ENV, source='{ path = "engine", commit = "main" }')
+    said = pinner.json("bench", locked(pinner, manifest))
+    assert said.code == 0, said.err
+    head = tiny.commit(place, {"pocket/launch_server.py": "raise SystemExit('broken')"}, "Break it")
+    assert pinner("check", manifest).code == 1
+    again = pinner.json("reproduce", said.data["record"]["id"], *TOLERANCE)
+    assert (again.code, again.data["verdict"]) == (0, "reproduced"), again.err
+    assert any(f"has moved to {head[:10]}" in note for note in again.data["notes"])
+    assert tiny.git(place, "rev-parse", "HEAD") == head
+    assert tiny.git(place, "status", "--porcelain") == ""
+    both = pinner.json("diff", said.data["record"]["id"], again.data["record"]["id"])
+    assert {(one["group"], one["key"]) for one in both.data["differences"]} == {
+        ("other", key) for key in ("type", "path", "url")
+    }

@@ -1,0 +1,64 @@
+"""The quickstart measured at the good commit and at the bad one: compared, explained, reproduced."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.integration.command import Pinner
+
+ROOT = Path(__file__).parent.parent.parent
+BENCH = """
+[bench.decode]
+dataset = "quickstart/prompts.jsonl"
+output-tokens = 96
+requests = 8
+concurrency = [1]
+warmup = 1
+repeats = 1
+starts = 2
+# The machine that tests may be busy, which a benchmark is to refuse and this test is not about.
+client-lag-ms = 10000
+"""
+
+
+@pytest.mark.timeout(240)
+def test_the_incident_measured_explained_and_undone(pinner: Pinner, tmp_path: Path) -> None:
+    place = tmp_path / "deployments"
+    shutil.copytree(ROOT / "deployments", place, ignore=shutil.ignore_patterns("engine", "training", "history"))
+    good, bad = place / "quickstart.toml", place / "later.toml"
+    text = re.sub(r"(?ms)^# `pinner bench.*\Z", "", good.read_text())
+    text = text.replace("30000", str(tiny.free_port())) + BENCH
+    assert text.count("[bench.") == 1
+    good.write_text(text)
+    bad.write_text(text.replace('commit = "v0.3.0"', 'commit = "main"'))
+    ids = []
+    for manifest in (good, bad):
+        assert pinner("lock", manifest).code == 0
+        said = pinner.json("bench", manifest)
+        assert said.code == 0, said.err
+        ids.append(said.data["record"]["id"])
+
+    compared = pinner.json("compare", *ids)
+    assert compared.code in (1, 3), "two starts on a busy machine may not be certain"
+    metrics = {one["metric"]: one for one in compared.data["metrics"]}
+    assert metrics["output_throughput"]["change"] < -0.1
+    assert metrics["verify_step_ms"]["change"] > 0.1
+    assert metrics["accept_length"]["verdict"] == "equivalent", "the same draft, the same prompts"
+    headline = compared.data["diff"]["headline"]
+    assert headline.startswith("verify step ")
+    assert "; source moved f573e84a28 → e0fcb3edd1; suspects " in headline
+    assert "Fix stale cache rows after a rejected draft" in headline
+    explained = pinner.json("diff", *ids)
+    assert explained.code == 1
+    assert [(one["group"], one["key"]) for one in explained.data["differences"]] == [("source", "commit")]
+
+    again = pinner.json("reproduce", ids[0], "--tolerance", "0.9", "--starts-max", "4")
+    assert again.code in (0, 3), again.out
+    assert again.data["reproduces"] == ids[0]
+    metrics = {one["metric"]: one for one in again.data["metrics"]}
+    assert (metrics["accept_length"]["low"], metrics["accept_length"]["high"]) == (0.0, 0.0)
