@@ -1,4 +1,4 @@
-"""A checkout in place that has moved since: what was measured is still in its repository, and is taken from there.
+"""A checkout in place that has moved since: what was measured is still in its repository, and comes from there.
 
 Owns rewriting a rebuilt manifest and lock, in the directory made for them, from `source.path` to `source.git`. Must
 not touch the checkout.
