@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from pinner.errors import RecordError, UsageError
@@ -24,7 +25,7 @@ from pinner.measure.carry import export_record, import_record, read_file
 from pinner.measure.find_records import all_records, find_record, moment
 from pinner.measure.record_pins import deployment_files, moved
 from pinner.measure.records import damage, store, untouched
-from pinner.model.facts import Unknown
+from pinner.model.facts import Override, Unknown
 from tests.integration.command import Pinner
 from tests.integration.records import BEGAN, LOCK, files, measurement, record, stored
 
@@ -60,6 +61,12 @@ def test_a_record_is_named_by_content_and_cannot_be_changed_by_accident(state: H
     assert (again.id, again.is_new) == (one.id, False)
     assert stored(state, bench="other").id != one.id
     assert len(names(state)) == 2
+
+
+def test_record_json_is_what_its_schema_says(state: Home) -> None:
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "record.schema.json").read_text())
+    one = stored(state, overrides=(Override("source.commit", "meant"),), before={"drift": []})
+    jsonschema.validate(json.loads((one.path / "record.json").read_text()), schema)
 
 
 def test_the_name_does_not_depend_on_who_stores_it(state: Home, tmp_path: Path) -> None:
@@ -107,6 +114,24 @@ def test_a_writer_that_is_killed_leaves_nothing_that_counts(state: Home, tmp_pat
     assert all_records(state) == ([], [])
     one = stored(state)
     assert names(state) == [one.name], "what was left is gone"
+
+
+def test_kills_in_the_middle_of_many_records(state: Home) -> None:
+    """At whatever moment: what is listed is whole, and the next writer is not in the way of the last."""
+    code = (
+        "home, name = Home(Path(sys.argv[1])), sys.argv[2]\n"
+        "for number in range(10_000): print(stored(home, bench=f'{name}-{number}').id, flush=True)"
+    )
+    for number in range(5):
+        process = writer(code, state.root, str(number))
+        assert process.stdout is not None
+        told = [process.stdout.readline().decode().strip() for _ in range(3 + number)]
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        found, damaged = all_records(state)
+        assert damaged == []
+        assert {one.id for one in found} >= set(told)
+        assert all(damage(one) == [] for one in found)
 
 
 def test_racing_writers_make_one_record(state: Home) -> None:
@@ -201,6 +226,13 @@ def test_an_ambiguous_word_lists_whom_it_may_mean(state: Home) -> None:
     assert one.short in caught.value.message
     assert twin.short in caught.value.message
     assert find_record(one.id[:7], state).id == one.id
+
+
+def test_a_record_that_is_not_there_is_2(pinner: Pinner, tmp_path: Path) -> None:
+    for command in (("show",), ("export",), ("verify",), ("sign", "--key", tmp_path / "key")):
+        said = pinner.json("records", command[0], "abcdef", *command[1:])
+        assert (said.code, said.json["command"]) == (2, f"records {command[0]}")
+        assert "there is no record abcdef" in said.json["errors"][0]["message"]
 
 
 def test_times_as_people_write_them() -> None:

@@ -103,6 +103,12 @@ def test_lines_with_a_prefill_or_another_number_of_requests_count_only_where_the
     }, "no step time"
 
 
+def test_a_prefill_that_leaves_the_number_as_it_was_is_in_the_interval_too() -> None:
+    """One request ended and another began: the line's time is not decoding alone."""
+    record, _ = log(decode(1, 9.0), decode(2, 90.0), prefill(2, running=1), decode(3, 60.0), decode(4, 90.0))
+    assert metrics(record)["concurrency=1"]["output_throughput"] == pytest.approx(90.0)
+
+
 def test_without_speculation_there_is_no_accept_length_and_no_step() -> None:
     record, _ = log(decode(1, 90.0, length=None), decode(2, 90.0, length=None))
     assert metrics(record) == {"concurrency=1": {"output_throughput": 90.0}}
