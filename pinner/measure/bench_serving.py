@@ -6,6 +6,7 @@ Owns its command line and how its result becomes a measurement; what its names m
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -80,10 +81,18 @@ def put(place: Place, server: Server, workload: Workload, load: Load, which: tup
             )
             row = json.loads(output.read_text().splitlines()[-1])
         except CommandFailed as error:
-            raise OperationFailed(f"{MODULE} failed: {error.message}") from None
+            raise _failure(error) from None
         except (OSError, ValueError, IndexError) as error:
             raise OperationFailed(f"{MODULE} left no result: {error}") from None
     return _measured(row, load, began, bench.requests)
+
+
+def _failure(error: CommandFailed) -> OperationFailed:
+    """Its last line is what went wrong; the lines before say where in its own code."""
+    last = error.stderr.strip().splitlines()[-1:] or [error.message]
+    missing = re.search(r"No module named '([\w.]+)'", last[0])
+    hint = f"add {missing[1]} to python.requirements and lock again" if missing else None
+    return OperationFailed(f"{MODULE} failed: {last[0]}", hint=hint)
 
 
 def _measured(row: dict[str, Any], load: Load, began: float, requests: int) -> Measured:

@@ -154,6 +154,7 @@ def _one(
         measured = bench_serving.put(place, server, workload, load, (number, repeat))
     else:
         measured = measuring.put(server, workload, load, start=number, repeat=repeat)
+    telemetry.since = None
     telemetry.take()
     invalid = [
         *evidence.against_measured(bench, measured, is_flushed=is_flushed),

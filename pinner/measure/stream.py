@@ -51,6 +51,14 @@ class _Meta(msgspec.Struct):
     completion_tokens: int = 0
     cached_tokens: int | None = None
     spec_verify_ct: int | None = None
+    spec_accept_length: float | None = None
+
+    @property
+    def verify_calls(self) -> int | None:
+        """As told; of versions that tell only their quotient, what it follows from."""
+        if self.spec_verify_ct is None and self.spec_accept_length:
+            return round(self.completion_tokens / self.spec_accept_length)
+        return self.spec_verify_ct
 
 
 class _Event(msgspec.Struct):
@@ -98,7 +106,7 @@ def _reply(body: list[tuple[int, bytes]], ends: _Ends, wanted: int | None, *, is
         output_tokens=meta.completion_tokens,
         input_tokens=meta.prompt_tokens,
         cached_tokens=meta.cached_tokens,
-        verify_calls=meta.spec_verify_ct,
+        verify_calls=meta.verify_calls,
         failure=failure,
     )
 

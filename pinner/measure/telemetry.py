@@ -51,8 +51,8 @@ class Telemetry:
     def __init__(self, pid: int | None, places: Set[str], *, every_s: float = EVERY_S) -> None:
         self.samples: list[Sample] = []
         self.gpus: list[GpuSample] = []
-        # When what is going on now began, on the monotonic clock.
-        self.since = time.monotonic()
+        # When the measurement that is going on began, on the monotonic clock.
+        self.since: float | None = None
         self._pid = pid
         self._places = places
         self._every_s = every_s
@@ -96,7 +96,8 @@ class Telemetry:
         while not self._ended.wait(self._every_s):
             self.take()
             # A measurement may take many minutes, in which nothing else is told.
-            current().status(f"{time.monotonic() - self.since:.0f} s")
+            if self.since is not None:
+                current().status(f"under way for {time.monotonic() - self.since:.0f} s")
 
     def take(self) -> None:
         """One more sample, now."""

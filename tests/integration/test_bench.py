@@ -133,7 +133,8 @@ def test_an_expectation_that_is_not_met_is_a_regression(pinner: Pinner, tmp_path
 def test_streams_that_go_wrong_make_the_measurement_invalid(
     pinner: Pinner, tmp_path: Path, state: Home, trouble: str, said: str
 ) -> None:
-    bench = BENCH.replace("timeout-s = 20", "timeout-s = 0.5").replace("repeats = 2", "repeats = 1")
+    timeout = "timeout-s = 0.5" if trouble == "stream-stall" else "timeout-s = 20"
+    bench = BENCH.replace("timeout-s = 20", timeout).replace("repeats = 2", "repeats = 1")
     # One request warms up.
     env = f'STUB = "{trouble};trouble-after=1"'
     got = pinner.json("bench", locked(pinner, deployment(tmp_path / "d", bench, env=env)))
@@ -197,6 +198,7 @@ def test_a_pull_in_the_middle_is_found_after_the_measuring(pinner: Pinner, tmp_p
     assert "source.commit" in differences(said)
     record = record_of(said)
     assert record["before"]["drift"] == [] and record["after"]["drift"]
+    assert "the check after the measuring: source.commit" in record["starts"][0]["invalid"][0]
     assert len(record["starts"]) == 1 and record["measurements"][0]["metrics"], "its data are kept"
 
 

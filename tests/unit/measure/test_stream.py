@@ -36,6 +36,16 @@ def pieces(data: list[bytes]) -> list[Piece]:
     return [(float(at), one) for at, one in enumerate(data)]
 
 
+def test_verifications_follow_from_the_accept_length_where_only_that_is_told() -> None:
+    def calls(**meta: object) -> int | None:
+        return decode(pieces(stream(event(64, **meta), DONE)), wanted=64).verify_calls
+
+    assert calls(spec_verify_ct=None, spec_accept_length=3.2) == 20
+    assert calls(spec_verify_ct=21, spec_accept_length=3.2) == 21
+    assert calls(spec_verify_ct=None) is None
+    assert calls(spec_verify_ct=None, spec_accept_length=0.0) is None
+
+
 def test_a_whole_answer_has_its_times_and_counts() -> None:
     reply = decode(pieces(WHOLE), wanted=4)
     assert reply == Reply(
