@@ -52,7 +52,7 @@ def reproduce(
     ],
     bench: Annotated[
         str | None,
-        typer.Option("--bench", metavar="NAME", help="which [bench.NAME] of a manifest without a record"),
+        typer.Option("--bench", metavar="NAME", help="which [bench.NAME] of a manifest"),
     ] = None,
     tolerance: Annotated[
         float, typer.Option(metavar="SHARE", help="a loss that nobody minds: 0.05 is 5 %")

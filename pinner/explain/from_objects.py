@@ -1,7 +1,7 @@
 """A checkout in place that has moved since: what was measured is still in its repository, and comes from there.
 
-Owns rewriting a rebuilt manifest and lock, in the directory made for them, from `source.path` to `source.git`. Must
-not touch the checkout.
+Owns rewriting a rebuilt manifest and lock, in the directory made for them, from `source.path` to `source.git`.
+Must not touch the checkout.
 """
 
 from __future__ import annotations

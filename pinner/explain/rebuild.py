@@ -17,7 +17,7 @@ from pinner.deploy.locks import load_lock
 from pinner.errors import OperationFailed, PinnerError, RecordError, UsageError
 from pinner.explain.from_objects import from_objects
 from pinner.host import git, mirror
-from pinner.host.files import write_atomic
+from pinner.host.files import remove_tree, write_atomic
 from pinner.host.home import Home
 from pinner.measure.carry import read_file
 from pinner.measure.record_pins import patch_file
@@ -62,17 +62,21 @@ def rebuild(
             f"it is foreign ({record.source}) and has no pins" if record.origin == "foreign" else "it has no lock"
         )
         raise RecordError(f"record {stored.short} cannot be rebuilt: {what}")
-    root = _new_directory(stored, home, directory)
     lock = _lock_in_memory(stored)
     paths = tuple(local_paths(lock))
     found, notes = _where(paths, stored, home, lock, places or {})
-    manifest = _write(stored, lock, root, paths)
-    for path in paths:
-        if not path.is_absolute:
-            _link(manifest.parent / path.text, found[path.key], root)
-    notes += from_objects(manifest, lock)
-    deployment = load_manifest(manifest)
-    return Rebuilt(deployment, load_lock(deployment), tuple(notes))
+    root = _new_directory(stored, home, directory)
+    try:
+        manifest = _write(stored, lock, root, paths)
+        for path in paths:
+            if not path.is_absolute:
+                _link(manifest.parent / path.text, found[path.key], root)
+        notes += from_objects(manifest, lock)
+        deployment = load_manifest(manifest)
+        return Rebuilt(deployment, load_lock(deployment), tuple(notes))
+    except BaseException:
+        remove_tree(root)
+        raise
 
 
 def local_paths(lock: Lock) -> Iterator[LocalPath]:

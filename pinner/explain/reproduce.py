@@ -19,9 +19,10 @@ from pinner.explain import machine
 from pinner.explain.comparable import comparability
 from pinner.explain.compare import Comparison, Metric, Word, compare
 from pinner.explain.rebuild import Rebuilt, rebuild
+from pinner.explain.sides import accepted
 from pinner.host.home import Home
 from pinner.measure.bench import BenchOptions, bench, chosen
-from pinner.measure.find_records import find_record
+from pinner.measure.find_records import Wanted, find_record
 from pinner.measure.records import Stored
 from pinner.measure.session import Say
 from pinner.measure.statistics import ALPHA, Look, is_no_worse, looks
@@ -77,10 +78,12 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
 
 def reproduce(text: str, home: Home, options: ReproduceOptions) -> Reproduction:
     """Repeat what a command line names: a record, or a manifest's newest one, or else its expectations."""
+    is_manifest = text.endswith((".toml", ".lock"))
     try:
-        original = find_record(text, home)
+        # Of a manifest's records one that counts; an id means the very record.
+        original = find_record(text, home, Wanted(bench=options.bench, valid=is_manifest))
     except UsageError:
-        if not text.endswith((".toml", ".lock")):
+        if not is_manifest:
             raise
         return _expectations(text, home, options)
     return _of_record(original, home, options)
@@ -119,7 +122,7 @@ def _is_no_worse(metric: Metric, tolerance: float) -> bool:
     )
 
 
-class Looking(msgspec.Struct):
+class Looking(msgspec.Struct, frozen=True):
     """Looks at growing data, and the comparison at the last look. Pure."""
 
     original: Record
@@ -228,9 +231,7 @@ def _measured(
 
 def _accepted_then(record: Record) -> list[str]:
     """What the original was measured with although its lock says otherwise; rebuilding gives what that says."""
-    said = (record.before or {}).get("accepted", [])
-    names = [f"{item.get('aspect')}.{item.get('key')}" for item in said]
-    return [f"the record was measured with {name} not as locked, which was accepted" for name in names]
+    return [f"the record was measured with {name} not as locked, which was accepted" for name in accepted(record)]
 
 
 def _expectations(text: str, home: Home, options: ReproduceOptions) -> Reproduction:

@@ -53,19 +53,24 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accepted(self) -> dict[str, Difference]:
-        """What of the lock was not so when the record was made, and was accepted, by aspect.key."""
-        said = (self.record.before or {}).get("accepted", []) if self.record is not None else []
-        found = [_difference(item) for item in said]
-        return {item.name: item for item in found}
+        """See `accepted`; nothing where this is no record."""
+        return accepted(self.record) if self.record is not None else {}
 
     @property
     def commit(self) -> str | None:
         """The commit that ran: the pinned one, unless another was accepted."""
         if self.lock is None:
             return None
-        accepted = self.accepted.get("source.commit")
-        seen = accepted.observed if accepted is not None else None
+        moved = self.accepted.get("source.commit")
+        seen = moved.observed if moved is not None else None
         return seen if isinstance(seen, str) else self.lock.engine.source.commit
+
+
+def accepted(record: Record) -> dict[str, Difference]:
+    """What of the lock was not so when a record was made, and was accepted, by aspect.key."""
+    said = (record.before or {}).get("accepted")
+    found = [_difference(item) for item in said if isinstance(item, dict)] if isinstance(said, list) else []
+    return {item.name: item for item in found}
 
 
 def side(text: str, home: Home) -> Side:
@@ -164,7 +169,7 @@ def _difference(item: Mapping[str, Any]) -> Difference:
         key=str(item.get("key", "")),
         pinned=fact_of(item.get("pinned")),
         observed=fact_of(item.get("observed")),
-        evidence=tuple(map(str, item.get("evidence", ()))),
+        evidence=tuple(map(str, item.get("evidence") or ())),
         note=str(item.get("note", "")),
     )
 

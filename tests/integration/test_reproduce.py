@@ -118,6 +118,7 @@ def test_a_record_carried_into_a_clean_home_is_reproduced_there(
     assert f"model.path: {manifest.parent}/model is not on this machine" in said.err
     assert f"engine.source.git: {manifest.parent}/engine is not on this machine" in said.err
     assert "--place model.path=PATH" in said.err
+    assert not (tmp_path / "clean" / "reproductions").exists(), "nothing half done"
     assert pinner("reproduce", original.short, "--place", "draft.path=/x").code == 2
     assert pinner("reproduce", original.short, "--place", "model.path").code == 2
 
