@@ -23,11 +23,13 @@ from pinner.model.lock import Lock, SourcePin
 def from_objects(manifest: Path, lock: Lock) -> list[str]:
     """Take the pinned commit out of the repository of a checkout that is not at it any more.
 
-    Returns what is worth knowing of it; nothing where the checkout is as it was, or holds no such commit, or held
-    more than the commit when it was pinned: then the check says what differs.
+    Returns what is worth knowing of it; nothing where the checkout is as it was, or where that cannot be: then the
+    check says what differs.
     """
     source = lock.engine.source
-    if source.path is None or source.commit is None or source.differs or lock.engine.patches:
+    is_whole = not source.differs and not lock.engine.patches
+    # An environment in place imports the checkout itself.
+    if source.path is None or source.commit is None or not is_whole or lock.python.path is not None:
         return []
     try:
         state = checkout.inspect(manifest.parent / source.path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +253,22 @@ def test_a_checkout_that_was_pulled_since_still_gives_what_was_measured(
     assert {(one["group"], one["key"]) for one in both.data["differences"]} == {
         ("other", key) for key in ("type", "path", "url")
     }
+
+
+@pytest.mark.timeout(240)
+def test_an_environment_and_a_checkout_in_place(pinner: Pinner, tmp_path: Path) -> None:
+    """Both are linked from where they were; after a pull nothing can stand in for what the environment imports."""
+    source, place = '{ path = "engine", commit = "main" }', tmp_path / "d"
+    manifest = deployment(place, BENCH, env=ENV, source=source, python='path = "venv"')
+    manifest.write_text(manifest.read_text().replace('version = "3.11"\n', ""))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place / "venv")], check=True)
+    site = next((place / "venv" / "lib").iterdir()) / "site-packages"
+    (site / "engine.pth").write_text(f"{place / 'engine'}\n")
+    said = pinner.json("bench", locked(pinner, manifest))
+    assert said.code == 0, said.err
+    again = pinner.json("reproduce", said.data["record"]["id"], *TOLERANCE)
+    assert (again.code, again.data["verdict"]) == (0, "reproduced"), again.err
+    tiny.commit(place / "engine", {"pocket/launch_server.py": "raise SystemExit('broken')"}, "Break it")
+    moved = pinner.json("reproduce", said.data["record"]["id"])
+    assert (moved.code, moved.data["verdict"]) == (1, "drift")
+    assert "commit" in [one["key"] for one in moved.data["drift"]]
