@@ -93,6 +93,22 @@ def init(
 
 
 @app.command()
+def adopt(
+    what: Annotated[
+        str, typer.Argument(metavar="PID|URL", help="a process of a server that runs here, or its URL")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="the deployment's name; from the model's without it"),
+    ] = None,
+    directory: Annotated[Path, typer.Option(help="where to write NAME.toml and NAME.lock")] = Path(),
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Write manifest and lock of a server that runs now, and check against them. 0 clean, 1 drift, 3 unknown."""
+    _verb("adopt", output, lambda out: _adopting().adopt(out, what, name=name, directory=directory))
+
+
+@app.command()
 def lock(
     manifest: ManifestArgument,
     check: Annotated[bool, typer.Option("--check", help="offline: is the lock current? 1 if it is stale")] = False,
@@ -302,6 +318,12 @@ def _measuring() -> Any:
     from pinner.verbs import measuring
 
     return measuring
+
+
+def _adopting() -> Any:
+    from pinner.verbs import adopting
+
+    return adopting
 
 
 def _serving() -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pinner.terminal import plain
 
 if TYPE_CHECKING:
+    from pinner.deploy.adopt import Adopted
     from pinner.deploy.launch import UpOutcome
     from pinner.deploy.resolve import LockOutcome
     from pinner.deploy.running import Status, Stopped
@@ -131,6 +132,38 @@ def lock_data(outcome: LockOutcome) -> dict[str, Any]:
         "changed": outcome.changed,
         "changes": list(outcome.changes),
         "notes": list(outcome.notes),
+    }
+
+
+def adopted_text(output: Output, adopted: Adopted) -> None:
+    """What was written, what was not captured, and the verdict."""
+    for note in adopted.locked.notes:
+        output.note(note)
+    output.line(f"{output.green('adopted')}  pid {adopted.pid} ({adopted.kind})")
+    output.line(f"  wrote {adopted.manifest}")
+    output.line(f"  wrote {adopted.locked.path}")
+    if adopted.patch is not None:
+        output.line(
+            f"  wrote {adopted.patch}: the checkout's edits, to make them again elsewhere; nothing reads it"
+        )
+    if adopted.missed:
+        output.line(f"{output.yellow('NOT CAPTURED')}, or not certain; the manifest ends with the same list")
+        for sentence in adopted.missed:
+            output.line(f"  {plain(sentence)}")
+    drift_text(output, adopted.drift, deep=False)
+
+
+def adopted_data(adopted: Adopted) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "pid": adopted.pid,
+        "kind": adopted.kind,
+        "run": adopted.run or None,
+        "manifest": str(adopted.manifest),
+        "patch": str(adopted.patch) if adopted.patch else None,
+        "lock": lock_data(adopted.locked),
+        "not_captured": list(adopted.missed),
+        **drift_data(adopted.drift),
     }
 
 

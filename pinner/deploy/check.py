@@ -150,9 +150,10 @@ def _ask(name: str, probe: Probe, scene: Scene) -> Drift:
 
 def needs_workspace(name: str, lock: Lock) -> bool:
     """Whether an aspect lies in what `materialize` builds."""
+    is_built = lock.python.path is None
     if name == "source":
-        return lock.engine.source.type != "path"
-    return name == "python" and lock.python.path is None
+        return lock.engine.source.type == "git" or (lock.engine.source.type == "package" and is_built)
+    return name == "python" and is_built
 
 
 def with_workspace(scene: Scene, workspace: Workspace) -> Scene:

@@ -46,6 +46,8 @@ def fixed_variables(workspace: Workspace, *, in_place: bool, caches: Mapping[str
         # NVML's order, so that indexes mean the same card to the engine and to pinner.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
+    if workspace.import_path is not None:
+        env["PYTHONPATH"] = str(workspace.import_path)
     if in_place:
         env["PYTHONPYCACHEPREFIX"] = str(workspace.root / "bytecode")
     return {**env, **caches}

@@ -111,7 +111,11 @@ def load_manifest(path: Path) -> Deployment:
             f"{path.name} is not a name for a manifest",
             hint="a manifest is NAME.toml, where NAME is letters, digits, - and _",
         )
-    data = read_toml(path, ManifestError)
+    return manifest_of(path, read_toml(path, ManifestError))
+
+
+def manifest_of(path: Path, data: dict[str, Any]) -> Deployment:
+    """The deployment that a manifest with this data would be at `path`, whether it is there or not."""
     refuse_version(path, data, manifest_format.FORMAT, ManifestError)
     to_fill = list(blanks(data))
     if to_fill:
@@ -126,7 +130,7 @@ def load_manifest(path: Path) -> Deployment:
         raise _manifest_error(path, found)
     # What is measured changes nothing of what is served: the lock pins datasets by themselves.
     served = {key: value for key, value in data.items() if key != "bench"}
-    return Deployment(path=path, name=name, manifest=manifest, digest=data_digest(served))
+    return Deployment(path=path, name=path.stem, manifest=manifest, digest=data_digest(served))
 
 
 def _kind_problems(manifest: Manifest) -> list[tuple[str, str]]:

@@ -117,6 +117,7 @@ def _edited(deployment: Deployment, lock: Lock) -> str | None:
         "engine.source.path": (source.path, lock.engine.source.path),
         "engine.source.wish": (source.commit, lock.engine.source.wish),
         "engine.source.subdirectory": (source.subdirectory, lock.engine.source.subdirectory),
+        "engine.source.import-path": (source.import_path, lock.engine.source.import_path),
         "engine.source.name": (source.package, lock.engine.source.name),
         "engine.source.version": (source.version, lock.engine.source.version),
         "python.version": (python.version or lock.python.version, lock.python.version),

@@ -9,7 +9,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from packaging.utils import canonicalize_name
@@ -50,26 +50,36 @@ def lock(
     upgrade: bool | str = False,
     capture: bool = False,
     say: Say = lambda _line: None,
+    before_writing: Callable[[Lock], None] = lambda _lock: None,
 ) -> LockOutcome:
     """Resolve a manifest and write its lock and pylock.
 
     `upgrade` True takes the newest of everything, a name only that package (or `engine`, its source, `model` or
     `draft`); otherwise what the previous lock pins stays while it satisfies the manifest. `capture` also pins the
-    machine as it is.
+    machine as it is. `before_writing` is given the lock when nothing is left but to write it.
     """
+    asked = _Asked(upgrade, capture, say, before_writing)
     with exclusive(home.root / "locks" / deployment.key, what=f"locking {deployment.path}"):
         try:
             with tempfile.TemporaryDirectory(prefix="pinner-lock-") as scratch:
-                return _lock(deployment, home, upgrade, capture, say, Path(scratch))
+                return _lock(deployment, home, asked, Path(scratch))
         except ManifestError as error:
             if str(deployment.path) in error.message:
                 raise
             raise ManifestError(f"{deployment.path}: {error.message}", hint=error.hint) from None
 
 
-def _lock(
-    deployment: Deployment, home: Home, upgrade: bool | str, capture: bool, say: Say, scratch: Path
-) -> LockOutcome:
+class _Asked(NamedTuple):
+    """How `lock` was asked."""
+
+    upgrade: bool | str
+    capture: bool
+    say: Say
+    before_writing: Callable[[Lock], None]
+
+
+def _lock(deployment: Deployment, home: Home, asked: _Asked, scratch: Path) -> LockOutcome:
+    upgrade, say = asked.upgrade, asked.say
     previous, notes = _previous(deployment)
     wish = Wish(
         manifest=deployment.manifest,
@@ -80,7 +90,7 @@ def _lock(
         upgrade=upgrade is True or upgrade == "engine",
         upgrade_weights=frozenset(name for name in WEIGHTS if upgrade is True or upgrade == name),
         scratch=scratch,
-        capture=capture,
+        capture=asked.capture,
         say=say,
         warn=notes.append,
     )
@@ -118,6 +128,7 @@ def _lock(
         hardware=hardware_pin,
         bench=dataset.pins(manifest.bench, deployment.directory),
     )
+    asked.before_writing(result)
     changed = _write(deployment, result, pylock_text)
     packages = (pylock_format.versions(old_pylock or {}), pylock_format.versions(pylock_data or {}))
     return LockOutcome(

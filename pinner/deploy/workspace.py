@@ -16,6 +16,7 @@ from pinner.host.home import Home
 from pinner.host.interpreter import locate
 from pinner.model.lock import Lock
 from pinner.probes.base import Workspace
+from pinner.probes.importing import source_root
 
 # Changes whenever a workspace built by an older pinner could not serve a newer one.
 LAYOUT = 2
@@ -71,6 +72,7 @@ def workspace_paths(lock: Lock, directory: Path, home: Home, *, root: Path | Non
         env=env,
         python=interpreter,
         seal=root / "seal.json",
+        import_path=source_root(source, directory) if source.import_path else None,
     )
 
 

@@ -57,6 +57,13 @@ class Engine(Protocol):
     ARGUMENT_QUESTION: str
     # Where a request is put whose answer streams.
     STREAM_PATH: str
+    # Python that makes `parser`, the engine's own, in the engine's interpreter.
+    PARSER: str
+    # How a running server can have been started, the way in which pinner starts it first: "-m MODULE", "PROGRAM
+    # SUBCOMMAND" or "package/file.py". The first word after a subcommand may be the model.
+    ENTRIES: tuple[str, ...]
+    # Short names of flags, for where the engine's own parser cannot be asked.
+    ALIASES: Mapping[str, str]
 
     def argv(self, manifest: Manifest) -> tuple[str, ...]:
         """The whole argument list after the interpreter, with placeholders for the paths of this machine."""

@@ -27,8 +27,7 @@ _SETS = frozenset(
 )
 # It compiles nothing.
 CACHES: Mapping[str, str] = {}
-ARGUMENT_QUESTION = program(
-    """
+_BUILD = """
 def build():
     from pocket.server_args import parser
     return parser()
@@ -40,9 +39,12 @@ def version():
 
 def unread(names):
     return []
-""",
-    "pocket.server_args",
-)
+"""
+ARGUMENT_QUESTION = program(_BUILD, "pocket.server_args")
+
+ENTRIES: tuple[str, ...] = ("-m pocket.launch_server", "pocket/launch_server.py")
+ALIASES: Mapping[str, str] = sglang_api.ALIASES
+PARSER = f"{_BUILD}\nparser = build()\n"
 
 FORBIDDEN = sglang_api.FORBIDDEN
 

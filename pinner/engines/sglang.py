@@ -49,8 +49,7 @@ CACHES: Mapping[str, str] = {
 }
 # The launch loads plugins before it parses, and a plugin may add to the parser. ServerArgs is never made: that
 # looks for GPUs. Some variables are read without being in the registry, so that the source has the last word.
-ARGUMENT_QUESTION = program(
-    """
+_BUILD = """
 def build():
     import argparse
     try:
@@ -79,9 +78,17 @@ def unread(names):
         text = path.read_text(errors="replace")
         left = {name for name in left if name not in text}
     return sorted(left)
-""",
-    "sglang.srt.server_args",
+"""
+ARGUMENT_QUESTION = program(_BUILD, "sglang.srt.server_args")
+
+ENTRIES: tuple[str, ...] = (
+    "-m sglang.launch_server",
+    "sglang serve",
+    "-m sglang.cli.main serve",
+    "sglang/launch_server.py",
 )
+ALIASES: Mapping[str, str] = sglang_api.ALIASES
+PARSER = f"{_BUILD}\nparser = build()\n"
 
 FORBIDDEN = sglang_api.FORBIDDEN
 

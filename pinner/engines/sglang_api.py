@@ -39,6 +39,23 @@ FAMILIES: tuple[str, ...] = (
     "SIMULATE_ACC",
 )
 
+# The short names that every version has taken, by themselves or as the beginning of the full name.
+ALIASES: Mapping[str, str] = {
+    "model": "model-path",
+    "tp": "tp-size",
+    "tensor-parallel-size": "tp-size",
+    "pp": "pp-size",
+    "pipeline-parallel-size": "pp-size",
+    "dp": "dp-size",
+    "data-parallel-size": "dp-size",
+    "ep": "ep-size",
+    "expert-parallel-size": "ep-size",
+    "nccl-init-addr": "dist-init-addr",
+    "speculative-algo": "speculative-algorithm",
+    "speculative-draft-model": "speculative-draft-model-path",
+    "mem-frac": "mem-fraction-static",
+}
+
 _FAKES_ACCEPTANCE = (
     "fakes how many drafted tokens are accepted: no speed and no text of such a server means anything"
 )

@@ -12,9 +12,11 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from pinner.errors import CommandFailed, OperationFailed
@@ -258,14 +260,45 @@ def redact(text: str, env: Mapping[str, str]) -> str:
 
 
 def _popen(argv: tuple[str, ...], **options: Any) -> subprocess.Popen[bytes]:
+    process = None
     try:
-        # Its own session: a prompt cannot reach the terminal, and one signal reaches the whole group.
-        return subprocess.Popen(argv, start_new_session=True, **options)
+        with _interrupts_held():
+            # Its own session: a prompt cannot reach the terminal, and one signal reaches the whole group.
+            process = subprocess.Popen(argv, start_new_session=True, **options)
     except OSError as error:
         what = argv[0] if error.filename in (None, argv[0]) else os.fspath(error.filename)
         raise OperationFailed(f"cannot start {argv[0]}: {what}: {error.strerror}") from None
     except ValueError as error:
         raise OperationFailed(f"cannot start {argv[0]}: {error}") from None
+    except BaseException:
+        if process is not None:
+            with process:
+                _end_group(process)
+        raise
+    return process
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let an interrupt wait until the block has ended: in the midst of a start it would lose the child.
+
+    Masking the signal would do the same to the child, which inherits the mask.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[tuple[int, FrameType | None]] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    held = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in held:
+        signal.signal(number, lambda *told: arrived.append(told))
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+    for came, frame in arrived[:1]:
+        held[signal.Signals(came)](came, frame)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> bytes:

@@ -197,6 +197,25 @@ def listeners(port: int, *, proc: Path = PROC) -> list[Listener]:
     ]
 
 
+def listening(pid: int, *, proc: Path = PROC) -> set[int]:
+    """The TCP ports that a process listens on, as far as its sockets can be read. Unsupported without a /proc."""
+    require(proc)
+    own = set(_sockets(proc / str(pid) / "fd"))
+    found: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (proc / str(pid) / "net" / table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        fields = [line.split() for line in lines]
+        found |= {
+            int(field[1].rpartition(":")[2], 16)
+            for field in fields
+            if field[3] == _LISTEN and int(field[9]) in own
+        }
+    return found
+
+
 def require(proc: Path = PROC) -> None:
     """Unsupported unless there is a /proc."""
     if not proc.is_dir():

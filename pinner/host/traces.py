@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pinner.host.files import escaped
 from pinner.host.git import Git
@@ -56,6 +58,45 @@ def written(path: Path) -> str:
     except KeyError:
         owner = f"uid {status.st_uid}"
     return f"{what}changed {_local(changed)} ({times}), owner {owner}"
+
+
+class Changed(NamedTuple):
+    """How many files changed after a moment, the last of them, and when that was, for a person."""
+
+    files: int
+    last: Path
+    at: str
+
+
+def changed_since(root: Path, moment_s: float, *, skip: Collection[str] = ()) -> Changed | None:
+    """The files below `root` (or the file itself) whose inode changed after a moment; None if none did.
+
+    By the change time, which no tool sets back; it also moves when a file only gets another mode or link.
+    Directories named in `skip` are left out, and symlinks are followed to files only.
+    """
+    count, last, newest = 0, root, moment_s + _SLACK_S
+    pending = [str(root)] if root.is_dir() else []
+    files = [] if root.is_dir() else [str(root)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending += [entry.path] if entry.name not in skip else []
+                    else:
+                        files.append(entry.path)
+        except OSError:
+            continue
+    for path in files:
+        try:
+            changed = os.stat(path).st_ctime  # noqa: PTH116  # many files
+        except OSError:
+            continue
+        if changed > moment_s + _SLACK_S:
+            count += 1
+            if changed >= newest:
+                last, newest = Path(path), changed
+    return Changed(count, last, _local(newest)) if count else None
 
 
 def unfinished(git_dir: Path) -> str:

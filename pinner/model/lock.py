@@ -44,7 +44,9 @@ class SourcePin(Part, frozen=True, kw_only=True):
     path: `differs` maps files whose bytes are not those of the commit's tree to "<mode> <blob id>", or
     "deleted"; files that only the checkout has are listed too where the interpreter could import them. A submodule
     that is not at the commit that the tree names is "160000 <commit>", and "deleted" where it is not checked out.
-    package: `name` and `version`; its hashes stand in the pylock.
+    With `import-path` the directory is put first on the import path.
+    package: `name` and `version`; its hashes stand in the pylock, or its content among the distributions of an
+    environment in place.
     """
 
     type: str
@@ -55,6 +57,7 @@ class SourcePin(Part, frozen=True, kw_only=True):
     tree: str | None = None
     patched_tree: str | None = None
     subdirectory: str = ""
+    import_path: bool = False
     name: str | None = None
     version: str | None = None
     differs: dict[str, str] = {}

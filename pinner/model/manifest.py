@@ -58,7 +58,11 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 
 
 class Source(Section, frozen=True, kw_only=True):
-    """Where the engine's code comes from: exactly one of `git`, `path` (both with `commit`) or `package`."""
+    """Where the engine's code comes from: exactly one of `git`, `path` (both with `commit`) or `package`.
+
+    `import-path` puts `subdirectory` of a `path` first on the import path, for an environment in place that the
+    engine is not installed into. A `package` in an environment in place is the one that is installed there.
+    """
 
     git: Text | None = None
     path: Text | None = None
@@ -66,6 +70,7 @@ class Source(Section, frozen=True, kw_only=True):
     commit: Text | None = None
     version: Text | None = None
     subdirectory: str = ""
+    import_path: bool = False
 
 
 class Engine(Section, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ def problems(manifest: Manifest) -> list[tuple[str, str]]:
     """Everything wrong between the keys of a well-typed manifest, as (key path, sentence)."""
     return [
         *_source_problems(manifest.engine.source, bool(manifest.engine.patches)),
+        *_import_path_problems(manifest),
         *_args_problems(manifest.engine.args),
         *python_problems(manifest.python, manifest.engine.source),
         *_weights_problems("model", manifest.model),
@@ -77,6 +78,15 @@ def _source_problems(source: Source, has_patches: bool) -> list[tuple[str, str]]
     if has_patches and kind != "git":
         found_problems.append(("engine.patches", f"need a `git` source; nothing is ever written to a `{kind}`"))
     return found_problems
+
+
+def _import_path_problems(manifest: Manifest) -> list[tuple[str, str]]:
+    source, key = manifest.engine.source, "engine.source.import-path"
+    if source.import_path and source.path is None:
+        return [(key, "goes with `path`: it names a directory of a checkout in place")]
+    if source.import_path and manifest.python.path is None:
+        return [(key, "goes with `python.path`: what pinner builds imports the engine anyway")]
+    return []
 
 
 def _args_problems(args: dict[str, Any]) -> list[tuple[str, str]]:

@@ -35,8 +35,10 @@ def _in_place(python: Python, source: Source) -> Iterator[tuple[str, str]]:
     for name in _RESOLVED:
         if getattr(python, name.replace("-", "_")):
             yield f"python.{name}", "does not go with `path`: an environment in place is pinned as it is"
-    if source.path is None:
-        sentence = "needs an engine `source` with `path`: nothing is installed into an environment in place"
+    if source.git is not None:
+        sentence = (
+            "needs a `path` or `package` as engine `source`: nothing is installed into an environment in place"
+        )
         yield "python.path", sentence
 
 

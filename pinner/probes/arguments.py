@@ -14,7 +14,7 @@ from pinner.errors import ManifestError
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock, SourcePin
 from pinner.model.manifest import Manifest
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Captured, Judgement, LiveScene, RunningServer, Scene, Wish
 
 NAME = "arguments"
 
@@ -85,9 +85,11 @@ def compare(_lock: Lock, observation: Observation) -> Judgement:
     return compare_facts({}, observation)
 
 
-def capture(_scene: Scene) -> Any:
-    """None: adopting a running server comes with `adopt`."""
-    return None
+def capture(server: RunningServer) -> Captured:
+    """The flags of the command line, and where it listens."""
+    from pinner.probes import arguments_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return arguments_capture.capture(server)
 
 
 def _account(pinned: Mapping[str, str], account: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -6,12 +6,14 @@ A probe is a module that knows one aspect of a deployment. It has five parts: `p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from pinner.engines.command_line import Entry
 from pinner.host.digest import DigestMemory
 from pinner.host.home import Home
 from pinner.host.maps import MappedFile
@@ -34,7 +36,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 
     `root` is the workspace directory, `tree` the engine's tree (only where pinner checked it out), `checkout`
     the checkout in place, `env` the virtual environment, `python` its interpreter, `seal` what was built, by
-    digest.
+    digest. `import_path` is the directory that goes first on the import path, where the lock asks for one.
     """
 
     root: Path
@@ -43,6 +45,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     env: Path
     python: Path
     seal: Path
+    import_path: Path | None = None
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +143,58 @@ class Findings(msgspec.Struct):
         )
 
 
+class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that runs now, as `adopt` reads it.
+
+    `main` is its main process, called as `entry` says, by `python` in the directory `cwd`, with the flags `given`
+    by full name (None: bare) and the environment `env`. `started_s` is when, since the epoch. `account` is what it
+    says of its arguments itself; None if it does not answer. `directory` is where the manifest will lie.
+    `as_directories`: weights are to be pinned as directories also where they are in the Hub's cache.
+    """
+
+    kind: str
+    main: ProcessInfo
+    entry: Entry
+    given: Mapping[str, list[str] | None]
+    python: Path
+    cwd: Path
+    env: Mapping[str, str]
+    started_s: float | None
+    port: int | None
+    account: Mapping[str, Any] | None
+    directory: Path
+    home: Home
+    memory: DigestMemory
+    as_directories: str = ""
+
+    def place(self, text: str) -> Path:
+        """What a path on the command line means."""
+        return Path(os.path.normpath(self.cwd / text))
+
+    def spelled(self, path: Path) -> str:
+        """A path as the manifest names it: relative where it lies below the manifest's directory."""
+        return str(path.relative_to(self.directory) if path.is_relative_to(self.directory) else path)
+
+
+class CapturedKey(NamedTuple):
+    """A key of a manifest, the section it belongs to, its value, and where that was read."""
+
+    section: str
+    name: str
+    value: Any
+    origin: str
+
+
+class Captured(msgspec.Struct):
+    """What a probe gives to the manifest of a running server, and what it could not: sentences for a person."""
+
+    keys: list[CapturedKey] = []
+    missed: list[str] = []
+
+    def add(self, section: str, name: str, value: Any, origin: str) -> None:
+        self.keys.append(CapturedKey(section, name, value, origin))
+
+
 class Probe(Protocol):
     """One aspect. A module with these names satisfies it; pinner/probes/__init__.py lists them."""
 
@@ -157,5 +212,5 @@ class Probe(Protocol):
     def compare(self, lock: Lock, observation: Observation) -> Judgement:
         """Pure: (differences, unknown), pinned before observed."""
 
-    def capture(self, scene: Scene) -> Any:
-        """The pins that a machine or running server as it is would have; for `adopt`, `lock --capture`."""
+    def capture(self, server: RunningServer) -> Captured | None:
+        """What a running server's aspect is in a manifest, for `adopt`. None: `lock --capture` pins it."""

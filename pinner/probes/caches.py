@@ -20,7 +20,7 @@ from pinner.host import machine
 from pinner.model.caches import Made
 from pinner.model.facts import Difference, Observation, compare_facts
 from pinner.model.lock import Lock
-from pinner.probes.base import Findings, Judgement, LiveScene, Scene, Wish, Workspace
+from pinner.probes.base import Findings, Judgement, LiveScene, RunningServer, Scene, Wish, Workspace
 
 NAME = "caches"
 MADE = "made.json"
@@ -115,7 +115,7 @@ def compare(_lock: Lock, observation: Observation) -> Judgement:
     return compare_facts({}, observation)
 
 
-def capture(_scene: Scene) -> None:
+def capture(_server: RunningServer) -> None:
     """None: what a running server has compiled belongs to it."""
 
 

@@ -20,11 +20,10 @@ from pinner.model.lock import DraftPin, FilePin, Lock, WeightsPin
 from pinner.model.manifest import Manifest
 from pinner.model.pair import Verdict
 from pinner.probes import arguments, environment, pair
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Captured, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.safetensors_files import weight_files
 from pinner.probes.target import directory, observe_weights, pin_weights
 from pinner.probes.weights import compare_files
-from pinner.probes.weights_pin import pin_files
 
 NAME = "draft"
 
@@ -107,13 +106,11 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     return ((), ()) if lock.draft is None else compare_files(lock.draft, observation)
 
 
-def capture(scene: Scene) -> DraftPin | None:
-    """The pin that the directory as it is now would have, used as it is locked."""
-    pinned = scene.lock.draft
-    if pinned is None:
-        return None
-    files = pin_files(directory(scene, pinned), scene.memory, key="draft")
-    return msgspec.structs.replace(pinned, files=files)
+def capture(server: RunningServer) -> Captured:
+    """The draft that the server was started with, and how it uses it."""
+    from pinner.probes import weights_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return weights_capture.capture_draft(server)
 
 
 def _wished(manifest: Manifest) -> pair.Launch:

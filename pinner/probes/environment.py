@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,7 @@ from pinner.host.procfs import ProcessInfo, Unreadable
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import EnvironmentPin, Lock
 from pinner.model.manifest import SECRET_VARIABLE, Manifest, PassedThrough, env_text
-from pinner.probes.base import Findings, Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Captured, Findings, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.environment_files import NCCL_CONF, digests, leads, settings
 
 NAME = "environment"
@@ -141,9 +140,11 @@ def compare(_lock: Lock, observation: Observation) -> Judgement:
     return compare_facts({}, observation)
 
 
-def capture(_scene: Scene) -> Any:
-    """None: adopting a running server comes with `adopt`."""
-    return None
+def capture(server: RunningServer) -> Captured:
+    """The variables that matter; secrets by name."""
+    from pinner.probes import environment_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return environment_capture.capture(server)
 
 
 def _title(process: ProcessInfo) -> str:

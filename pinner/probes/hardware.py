@@ -25,7 +25,7 @@ from pinner.model.hardware import UNDER_LOAD, HardwarePin, pin_hardware
 from pinner.model.lock import EnvironmentPin, Lock
 from pinner.model.manifest import Manifest
 from pinner.probes import environment, gpu_facts, gpu_pins
-from pinner.probes.base import Findings, Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Findings, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.gpu_pins import Pair
 
 NAME = "hardware"
@@ -146,9 +146,8 @@ def compare(lock: Lock, observation: Observation) -> Judgement:  # noqa: ARG001 
     return compare_facts({}, observation)
 
 
-def capture(scene: Scene) -> Any:  # noqa: ARG001  # the protocol's shape
+def capture(_server: RunningServer) -> None:
     """None: a running server says nothing of the machine; `lock --capture` pins it as it is."""
-    return None
 
 
 def foreign_on_visible(lock: Lock, own: Set[int]) -> list[Foreign]:

@@ -13,7 +13,7 @@ from pinner.model.expectations import FactPin
 from pinner.model.facts import ABSENT, Fact, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock
 from pinner.model.manifest import Manifest
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Judgement, LiveScene, RunningServer, Scene, Wish
 
 NAME = "host"
 
@@ -84,7 +84,7 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     return compare_facts({key: one.value for key, one in pins.items()}, seen, expectations)
 
 
-def capture(_scene: Scene) -> None:
+def capture(_server: RunningServer) -> None:
     """None: `lock --capture` pins the host, through `pin`."""
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from pinner.errors import CommandFailed, OperationFailed
-from pinner.host import checkout, process
+from pinner.host import checkout, process, runs
 from pinner.host.history import SHORT
 from pinner.host.process import Started
 from pinner.model.facts import Unknown
+from pinner.model.lock import SourcePin
 
 _TIMEOUT_S = 60.0
 _MARK = "pinner-import:"
@@ -28,7 +30,7 @@ _MOST_PLACES = 3
 _SCRIPT = f"""
 import os, site, sys
 name = sys.argv[1]
-sys.path[:] = [entry for entry in sys.path if entry]
+sys.path[:] = sys.argv[2:] + [entry for entry in sys.path if entry]
 answer = {{"origin": "", "finder": "", "places": []}}
 places = []
 found = False
@@ -66,6 +68,11 @@ fields = [answer["origin"], answer["finder"]] + (answer["places"] if found else 
 sys.stdout.flush()
 sys.stdout.buffer.write(os.fsencode("\\n" + {_MARK!r} + "\\0".join(fields)))
 """
+
+
+def source_root(source: SourcePin, directory: Path) -> Path:
+    """The directory of a checkout in place that the engine is imported from; relative paths from `directory`."""
+    return Path(os.path.normpath(directory / (source.path or "") / source.subdirectory))
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -152,6 +159,72 @@ def _start(python: Path, package: str, steering: Mapping[str, str]) -> Started |
         return process.start([str(python), "-c", _SCRIPT, package], env=clean, cwd=Path("/"))
     except OperationFailed as error:
         return Unknown(error.message)
+
+
+# Runs in the engine's interpreter, as above.
+_PATH_SCRIPT = f"""
+import os, sys
+sys.stdout.flush()
+entries = sys.argv[1:] + [entry for entry in sys.path if entry]
+sys.stdout.buffer.write(os.fsencode("\\n" + {_MARK!r} + "\\0".join(entries)))
+"""
+
+
+class Asker(NamedTuple):
+    """An interpreter as a running server is one: its environment, its options, the directory it was started in.
+
+    `first` is the directory that goes first on its import path, if there is one.
+    """
+
+    python: Path
+    env: Mapping[str, str]
+    options: Sequence[str]
+    cwd: Path
+    first: Path | None
+
+    def find(self, package: str) -> Found | Unknown:
+        """Where it finds a package."""
+        return answer(self._start(_SCRIPT, package))
+
+    def import_path(self) -> list[str] | Unknown:
+        """Its import path."""
+        asked = self._start(_PATH_SCRIPT)
+        if isinstance(asked, Unknown):
+            return asked
+        try:
+            completed = process.collect(asked, timeout_s=_TIMEOUT_S)
+        except CommandFailed as error:
+            return Unknown(f"the interpreter gave no answer: {error.stderr}")
+        _, mark, text = os.fsdecode(completed.stdout).rpartition(f"\n{_MARK}")
+        return text.split("\0") if mark else Unknown("the interpreter did not tell its import path")
+
+    def run(self, script: str, *, timeout_s: float) -> str | Unknown:
+        """What a script prints that imports the engine; the caches it makes go with a home of its own."""
+        import tempfile  # noqa: PLC0415  # loads random; only `adopt` asks this
+
+        with tempfile.TemporaryDirectory(prefix="pinner-ask-") as scratch:
+            user = self.env.get("PYTHONUSERBASE") or f"{self.env.get('HOME', '')}/.local"
+            env = {**self.env, "HOME": scratch, "TMPDIR": scratch, "PYTHONUSERBASE": user}
+            asked = self._replace(env=env)._start(script)
+            if isinstance(asked, Unknown):
+                return asked
+            try:
+                completed = process.collect(asked, timeout_s=timeout_s)
+            except CommandFailed as error:
+                return Unknown(error.stderr)
+        said = process.redact(completed.stderr.decode("utf-8", "replace"), self.env).strip().splitlines()
+        return os.fsdecode(completed.stdout) if completed.code == 0 else Unknown(said[-1] if said else "no word")
+
+    def _start(self, script: str, *words: str) -> Started | Unknown:
+        first = [str(self.first)] if self.first is not None else []
+        # It writes nothing into the server's directories, sees no GPU, and is no process of a run.
+        quiet = {name: value for name, value in self.env.items() if name != runs.RUN_MARKER}
+        quiet |= {"PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        try:
+            argv = [str(self.python), *self.options, "-c", script, *words, *first]
+            return process.start(argv, env=quiet, cwd=self.cwd)
+        except OperationFailed as error:
+            return Unknown(error.message)
 
 
 def answer(asked: Started | Unknown) -> Found | Unknown:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pinner.model.facts import Observation, compare_facts
 from pinner.model.lock import Lock
-from pinner.probes.base import Findings, Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Findings, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.environment_files import LINKER_VARIABLES
 
 NAME = "libraries"
@@ -57,5 +57,5 @@ def compare(_lock: Lock, observation: Observation) -> Judgement:
     return compare_facts({}, observation)
 
 
-def capture(_scene: Scene) -> None:
+def capture(_server: RunningServer) -> None:
     """None: `adopt` pins packages by content, and what variables lead to with the environment."""

@@ -5,13 +5,14 @@ Owns the protocol; the two kinds are in probes/python_sealed.py and probes/pytho
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pinner.errors import ManifestError, UnknownFact
 from pinner.model.facts import Observation, compare_facts
 from pinner.model.lock import Lock, PythonPin
 from pinner.probes import python_in_place, python_sealed
-from pinner.probes.base import Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import Captured, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.base_interpreter import KEY as BASE
 from pinner.probes.linked import link_key
 from pinner.probes.python_sealed import BYTE_CODE, Damaged, seal, seal_base
@@ -53,7 +54,25 @@ def pin(wish: Wish) -> PythonPin:
     pinned, notes = python_in_place.pin(wish.directory, path, wish.memory, engine=engine)
     for note in notes:
         wish.warn(note)
+    if source.package is not None:
+        _refuse_other_engine(wish, pinned, source.package, source.version or "")
     return pinned
+
+
+def _refuse_other_engine(wish: Wish, pinned: PythonPin, package: str, version: str) -> None:
+    """A package in an environment in place is what is installed there, and nothing else."""
+    name = re.sub(r"[-_.]+", "-", package).lower()
+    found = [one.version for one in pinned.distributions if re.sub(r"[-_.]+", "-", one.name).lower() == name]
+    if not found:
+        raise ManifestError(
+            f"engine.source.package: {package} is not installed in the environment {wish.manifest.python.path}"
+        )
+    if found != [version]:
+        raise ManifestError(
+            f"engine.source.version: the environment {wish.manifest.python.path} has {package} "
+            f"{' and '.join(found)}, and the manifest asks for {version}",
+            hint="write the version that is installed; its content is pinned, not its number",
+        )
 
 
 def observe(scene: Scene) -> Observation:
@@ -82,10 +101,8 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     return compare_facts(pinned, observation)
 
 
-def capture(scene: Scene) -> PythonPin | None:
-    """The pin that an environment in place would have now; None for a built one, which has its lock."""
-    path = scene.lock.python.path
-    if path is None:
-        return None
-    engine = python_in_place.engine_of(scene)
-    return python_in_place.pin(scene.directory, path, scene.memory, engine=engine)[0]
+def capture(server: RunningServer) -> Captured:
+    """The environment of the server's interpreter, in place."""
+    from pinner.probes import python_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return python_capture.capture(server)

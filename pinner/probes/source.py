@@ -23,7 +23,7 @@ from pinner.host.process import Started
 from pinner.model.facts import ABSENT, Observation, Unknown, compare_facts
 from pinner.model.lock import Lock, SourcePin
 from pinner.probes import importing, source_live
-from pinner.probes.base import Findings, Judgement, LiveScene, Scene
+from pinner.probes.base import Captured, Findings, Judgement, LiveScene, RunningServer, Scene
 from pinner.probes.importing import Found
 from pinner.probes.source_checkout import observe_checkout
 from pinner.probes.source_pin import pin, submodules_note
@@ -72,7 +72,10 @@ def ask(scene: Scene) -> Started | Unknown | None:
     python = _interpreter(scene)
     if python is None:
         return None
-    return importing.ask(python, engine_for(scene.lock.engine.kind).PACKAGE, scene.lock.env.set)
+    env, pin = dict(scene.lock.env.set), scene.lock.engine.source
+    if pin.import_path:
+        env["PYTHONPATH"] = str(importing.source_root(pin, scene.directory))
+    return importing.ask(python, engine_for(scene.lock.engine.kind).PACKAGE, env)
 
 
 def observe(scene: Scene) -> Observation | None:
@@ -106,9 +109,11 @@ def observe_live(live: LiveScene) -> Observation | None:
     return found.observation(NAME)
 
 
-def capture(scene: Scene) -> None:  # noqa: ARG001  # the protocol's shape
-    """None: pins of a machine as it is come with `adopt`."""
-    return
+def capture(server: RunningServer) -> Captured:
+    """The checkout or the package that the server's interpreter takes the engine from."""
+    from pinner.probes import source_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return source_capture.capture(server)
 
 
 def compare(lock: Lock, observation: Observation) -> Judgement:

@@ -108,6 +108,7 @@ def _pin_checkout(wish: Wish, source: Source, path: str) -> SourcePin:
         commit=commit,
         tree=tree,
         subdirectory=source.subdirectory,
+        import_path=source.import_path,
         differs=differs,
     )
 
@@ -189,8 +190,9 @@ def _kept(wish: Wish, source: Source) -> SourcePin | None:
     if wish.previous is None or wish.upgrade:
         return None
     old = wish.previous.engine.source
-    before = (old.url, old.path, old.wish, old.subdirectory)
-    return old if before == (source.git, source.path, source.commit, source.subdirectory) else None
+    before = (old.url, old.path, old.wish, old.subdirectory, old.import_path)
+    wished = (source.git, source.path, source.commit, source.subdirectory, source.import_path)
+    return old if before == wished else None
 
 
 def _read_patch(wish: Wish, index: int) -> Patch:
@@ -227,8 +229,13 @@ def _refuse_no_package(wish: Wish, source: Source, state: CheckoutState) -> None
     root = state.toplevel / source.subdirectory
     if not root.is_dir():
         raise ManifestError(f"engine.source.subdirectory: {source.subdirectory!r} is not in {state.toplevel}")
-    is_built = wish.manifest.python.path is None
-    if is_built and "\n" in str(root):
+    is_entry = wish.manifest.python.path is None or source.import_path
+    if source.import_path and ":" in str(root):
+        raise ManifestError(
+            f"engine.source.path: {str(root)!r} holds a colon, which the import path cannot carry",
+            hint="move the checkout, or install it editable into the environment and leave import-path out",
+        )
+    if is_entry and "\n" in str(root):
         raise ManifestError(f"engine.source.path: {str(root)!r} holds a line break, which no path entry can carry")
 
     def holds(directory: Path) -> bool:
@@ -236,7 +243,7 @@ def _refuse_no_package(wish: Wish, source: Source, state: CheckoutState) -> None
 
     if holds(root):
         return
-    if not is_built and (holds(root / "src") or any((root / name).is_file() for name in _PROJECT_FILES)):
+    if not is_entry and (holds(root / "src") or any((root / name).is_file() for name in _PROJECT_FILES)):
         return
     places = [path for path in (root / "src", root / "python", root.parent) if holds(path)]
     inside = [path.relative_to(state.toplevel) for path in places if path.is_relative_to(state.toplevel)]

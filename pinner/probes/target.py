@@ -14,7 +14,7 @@ from pinner.host.home import Home
 from pinner.model.facts import ABSENT, Observation, Unknown
 from pinner.model.lock import Lock, WeightsPin
 from pinner.model.manifest import WeightsSection
-from pinner.probes.base import NOT_MATERIALIZED, Judgement, LiveScene, Scene, Wish
+from pinner.probes.base import NOT_MATERIALIZED, Captured, Judgement, LiveScene, RunningServer, Scene, Wish
 from pinner.probes.view import view
 from pinner.probes.weights import WHOLE, compare_files, list_files, observe_files
 from pinner.probes.weights_pin import judge_remote_code, pin_files, trusts_code
@@ -41,11 +41,11 @@ def compare(lock: Lock, observation: Observation) -> Judgement:
     return compare_files(lock.model, observation)
 
 
-def capture(scene: Scene) -> WeightsPin:
-    """The pin that the files as they are now would have."""
-    pinned = scene.lock.model
-    files = pin_files(directory(scene, pinned), scene.memory, key="model")
-    return msgspec.structs.replace(pinned, files=files)
+def capture(server: RunningServer) -> Captured:
+    """The directory, or the repository and commit, that the server was started on."""
+    from pinner.probes import weights_capture  # noqa: PLC0415  # only `adopt` wants it
+
+    return weights_capture.capture_model(server)
 
 
 def directory(place: Wish | Scene, weights: WeightsSection | WeightsPin) -> Path:

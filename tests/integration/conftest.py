@@ -16,6 +16,7 @@ from pinner.host.runs import RUN_MARKER
 from tests.integration.command import Pinner, nothing_left
 from tests.integration.engine_run import Run, wait_for
 from tests.integration.environments import (  # noqa: F401  # fixtures
+    bare,
     base,
     cache,
     env,
@@ -24,6 +25,7 @@ from tests.integration.environments import (  # noqa: F401  # fixtures
     packages,
     short_racy_window,
     template,
+    venv,
 )
 from tests.integration.hub import FakeHub, served
 from tests.nvml.stub import nvml, nvml_libraries  # noqa: F401  # fixtures

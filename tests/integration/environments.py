@@ -60,6 +60,20 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("uv-cache")
 
 
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """An environment with nothing in it."""
+    root = tmp_path_factory.mktemp("bare") / "env"
+    run_uv(cache, "venv", "-q", "--relocatable", "--no-project", "--python", sys.executable, str(root))
+    return root
+
+
+@pytest.fixture
+def venv(tmp_path: Path, bare: Path) -> Path:
+    shutil.copytree(bare, tmp_path / "env", symlinks=True)
+    return tmp_path / "env"
+
+
 def git(repository: Path, *arguments: str) -> str:
     return subprocess.run(
         ["git", *arguments], cwd=repository, check=True, env=GIT_ENV, capture_output=True, text=True

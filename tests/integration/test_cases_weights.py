@@ -396,13 +396,4 @@ def test_without_a_draft(locked: Site) -> None:
     scene = locked.scene()
     lock = msgspec.structs.replace(scene.lock, draft=None)
     scene = msgspec.structs.replace(scene, lock=lock)
-    assert (draft.observe(scene), draft.problems(scene), draft.capture(scene)) == (None, [], None)
-
-
-def test_capture_gives_the_pins_of_now(locked: Site) -> None:
-    (locked.root / "model/config.json").write_text(config("Other"))
-    pinned = target.capture(locked.scene())
-    assert [file.path for file in pinned.files] == ["config.json", "model.safetensors"]
-    assert locked.lock is not None
-    assert pinned != locked.lock.model
-    assert draft.capture(locked.scene()) == locked.lock.draft
+    assert (draft.observe(scene), draft.problems(scene)) == (None, [])

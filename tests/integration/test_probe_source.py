@@ -9,7 +9,6 @@ import pytest
 
 from pinner.errors import ManifestError, OperationFailed, UnknownFact
 from pinner.model.facts import ABSENT, Difference, Unknown
-from pinner.probes import source
 from tests.integration.source_deployments import Deployment, deployment_of
 from tests.integration.source_repos import Repo
 
@@ -320,7 +319,3 @@ def test_a_damaged_object_database_is_not_believed(repo: Repo, tmp_path: Path) -
     deployment.home.digests.unlink(missing_ok=True)
     with pytest.raises(UnknownFact, match="damaged"):
         deployment.check()
-
-
-def test_live_and_capture_do_not_apply_yet(repo: Repo, tmp_path: Path) -> None:
-    assert source.capture(in_place(tmp_path).scene()) is None  # type: ignore[func-returns-value]
