@@ -44,7 +44,7 @@ def _verdict(output: Output, comparison: Comparison, names: tuple[str, str]) -> 
     output.line(f"{paint.get(comparison.verdict.value, output.yellow)(word)}  A {names[0]} → B {names[1]}")
 
 
-def _stands_on(output: Output, comparison: Comparison) -> None:
+def _stands_on(output: Output, comparison: Comparison, *, is_repetition: bool = False) -> None:
     for obstacle in comparison.comparability.obstacles:
         accept = f"  (--accept {obstacle.key} --reason TEXT compares all the same)" if obstacle.key else ""
         output.line(f"  {plain(obstacle.sentence)}{output.dim(accept)}")
@@ -54,17 +54,23 @@ def _stands_on(output: Output, comparison: Comparison) -> None:
         output.line(f"  {output.yellow('unknown')} {plain(sentence)}")
     if comparison.metrics:
         output.line()
-        _table(output, comparison)
+        _table(output, comparison, is_repetition=is_repetition)
     for note in comparison.comparability.notes:
         output.line(f"{output.dim('note:')} {plain(note)}")
 
 
-def _table(output: Output, comparison: Comparison) -> None:
+def _table(output: Output, comparison: Comparison, *, is_repetition: bool) -> None:
     others = [metric for metric in comparison.metrics if not metric.counts and metric.change is not None]
     others.sort(key=lambda metric: (metric.name not in STEP_TIMES, -_size(metric)))
     shown_others = others[:MOST_OTHERS]
     header = ("load", "metric", "A", "B", "change", "interval", "detectable", "verdict")
     rows = [_row(metric) for metric in (*comparison.counted, *shown_others)]
+    if is_repetition:
+        # A repetition has only to be no worse: being better, or a wide interval upwards, is no matter.
+        words = [metric.is_no_worse(comparison.tolerance) for metric in comparison.counted]
+        rows[: len(words)] = [
+            (*row[:-1], "no worse") if fine else row for row, fine in zip(rows, words, strict=False)
+        ]
     widths = [max(len(row[at]) for row in (header, *rows)) for at in range(len(header))]
     output.line(output.dim(_aligned(header, widths)))
     for metric, row in zip((*comparison.counted, *shown_others), rows, strict=True):
@@ -249,7 +255,7 @@ def reproduction_text(output: Output, found: Reproduction) -> None:
     if found.comparison is not None:
         here = found.stored.name if found.stored else "this machine"
         output.line(output.dim(f"A {found.original.name if found.original else ''} → B {here}"))
-        _stands_on(output, found.comparison)
+        _stands_on(output, found.comparison, is_repetition=True)
     for verdict in found.verdicts:
         met = {True: "met", False: "not met", None: "could not be told"}[verdict.is_met]
         seen = "" if verdict.observed is None else f"{figure(verdict.observed)}, "

@@ -65,6 +65,12 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         return f"{self.name} at {self.load}"
 
+    def is_no_worse(self, tolerance: float) -> bool:
+        """Whether it certainly lost no more than the tolerance; gains are no matter."""
+        return self.change is not None and statistics.is_no_worse(
+            self.change, tolerance, less_is_better=self.less_is_better
+        )
+
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """B against A. `alpha` is for all that counts together; `shares` into how many parts it was split."""

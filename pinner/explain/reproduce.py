@@ -17,7 +17,7 @@ from pinner.deploy.load import find_manifest, load_manifest
 from pinner.errors import ExitCode, RecordError, UsageError
 from pinner.explain import machine
 from pinner.explain.comparable import comparability
-from pinner.explain.compare import Comparison, Metric, Word, compare
+from pinner.explain.compare import Comparison, Word, compare
 from pinner.explain.rebuild import Rebuilt, rebuild
 from pinner.explain.sides import accepted
 from pinner.host.home import Home
@@ -25,7 +25,7 @@ from pinner.measure.bench import BenchOptions, bench, chosen
 from pinner.measure.find_records import Wanted, find_record
 from pinner.measure.records import Stored
 from pinner.measure.session import Say
-from pinner.measure.statistics import ALPHA, Look, is_no_worse, looks
+from pinner.measure.statistics import ALPHA, Look, looks
 from pinner.model.facts import Difference, Drift, Override
 from pinner.model.record import Measurement, Record, Verdict
 from pinner.probes.machine_now import machine_now
@@ -111,15 +111,9 @@ def judge(comparison: Comparison) -> Answer:
     if comparison.verdict is Word.WORSE:
         return Answer.NOT_REPRODUCED
     counted = comparison.counted
-    if counted and all(_is_no_worse(metric, comparison.tolerance) for metric in counted):
+    if counted and all(metric.is_no_worse(comparison.tolerance) for metric in counted):
         return Answer.REPRODUCED
     return Answer.INCONCLUSIVE
-
-
-def _is_no_worse(metric: Metric, tolerance: float) -> bool:
-    return metric.change is not None and is_no_worse(
-        metric.change, tolerance, less_is_better=metric.less_is_better
-    )
 
 
 class Looking(msgspec.Struct, frozen=True):
