@@ -88,6 +88,11 @@ def changed(one: Record, **fields: Any) -> Record:
     return msgspec.structs.replace(one, **fields)
 
 
+def capped(watts: float) -> dict[str, Any]:
+    """The machine with all its GPUs at another power limit."""
+    return {"hardware": {key: watts if key.endswith("-watts") else value for key, value in GPUS.items()}}
+
+
 def lock(**fields: Any) -> Lock:
     """A small lock; any field can be given."""
     given: dict[str, Any] = {

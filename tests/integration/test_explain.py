@@ -86,36 +86,6 @@ def test_back_is_better_and_itself_is_equivalent(pinner: Pinner, moved: tuple[Pa
     assert said.data["diff"]["differences"] == []
 
 
-def test_h24_and_h20_are_not_comparable_and_not_improved(
-    pinner: Pinner, moved: tuple[Path, Path, Stored, Stored], state: Home
-) -> None:
-    good, _, a, _ = moved
-    warm = store(
-        changed(
-            record(measured({"output_throughput": [180.0, 181.0, 182.0]}, cached_share=0.95)),
-            machine={},
-            began=2.0,
-        ),
-        {},
-        state,
-    )
-    cold = store(
-        changed(record(measured({"output_throughput": [94.0, 95.0, 93.0]}, cached_share=0.0)), machine={}),
-        {},
-        state,
-    )
-    said = pinner.json("compare", cold.short, warm.short)
-    assert (said.code, said.data["verdict"], said.json["status"]) == (2, "not-comparable", "not-comparable")
-    assert "warm against cold" in said.json["errors"][0]["message"]
-    assert "BETTER" not in pinner("compare", cold.short, warm.short).out
-    limited = stored(
-        good, state, {"output_throughput": [5.0, 5.0]}, invalid=("client limit: 64 files",), began=3.0
-    )
-    said = pinner("compare", a.short, limited.short)
-    assert said.code == 2
-    assert "B is invalid: client limit: 64 files" in said.out
-
-
 def test_inconclusive_says_what_would_settle_it(
     pinner: Pinner, moved: tuple[Path, Path, Stored, Stored], state: Home
 ) -> None:

@@ -26,13 +26,12 @@ client-lag-ms = 10000
 """
 
 
-@pytest.mark.timeout(240)
-def test_the_incident_measured_explained_and_undone(pinner: Pinner, tmp_path: Path) -> None:
-    place = tmp_path / "deployments"
+def two_records(pinner: Pinner, place: Path, *, starts: int) -> list[str]:
+    """The ids of a record at the good commit and of one at the bad commit."""
     shutil.copytree(ROOT / "deployments", place, ignore=shutil.ignore_patterns("engine", "training", "history"))
     good, bad = place / "quickstart.toml", place / "later.toml"
     text = re.sub(r"(?ms)^# `pinner bench.*\Z", "", good.read_text())
-    text = text.replace("30000", str(tiny.free_port())) + BENCH
+    text = text.replace("30000", str(tiny.free_port())) + BENCH.replace("starts = 2", f"starts = {starts}")
     assert text.count("[bench.") == 1
     good.write_text(text)
     bad.write_text(text.replace('commit = "v0.3.0"', 'commit = "main"'))
@@ -42,23 +41,42 @@ def test_the_incident_measured_explained_and_undone(pinner: Pinner, tmp_path: Pa
         said = pinner.json("bench", manifest)
         assert said.code == 0, said.err
         ids.append(said.data["record"]["id"])
+    return ids
 
+
+@pytest.mark.timeout(240)
+def test_the_quickstart_explained_and_reproduced(pinner: Pinner, tmp_path: Path) -> None:
+    """What does not depend on how busy the machine is."""
+    ids = two_records(pinner, tmp_path / "deployments", starts=2)
     compared = pinner.json("compare", *ids)
-    assert compared.code in (1, 3), "two starts on a busy machine may not be certain"
+    assert compared.code in (0, 1, 3)
     metrics = {one["metric"]: one for one in compared.data["metrics"]}
-    assert metrics["output_throughput"]["change"] < -0.1
-    assert metrics["verify_step_ms"]["change"] > 0.1
     assert metrics["accept_length"]["verdict"] == "equivalent", "the same draft, the same prompts"
-    headline = compared.data["diff"]["headline"]
-    assert headline.startswith("verify step ")
-    assert "; source moved f573e84a28 → e0fcb3edd1; suspects " in headline
-    assert "Fix stale cache rows after a rejected draft" in headline
+    assert {"output_throughput", "verify_step_ms"} <= metrics.keys()
     explained = pinner.json("diff", *ids)
     assert explained.code == 1
-    assert [(one["group"], one["key"]) for one in explained.data["differences"]] == [("source", "commit")]
+    (commit,) = explained.data["differences"]
+    assert (commit["group"], commit["key"]) == ("source", "commit")
+    assert any("Fix stale cache rows after a rejected draft  ← suspect" in line for line in commit["evidence"])
+    assert len(explained.data["suspects"]) == 2
 
     again = pinner.json("reproduce", ids[0], "--tolerance", "0.9", "--starts-max", "4")
     assert again.code in (0, 3), again.out
     assert again.data["reproduces"] == ids[0]
     metrics = {one["metric"]: one for one in again.data["metrics"]}
     assert (metrics["accept_length"]["low"], metrics["accept_length"]["high"]) == (0.0, 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_incident_is_worse_and_explained_in_one_line(pinner: Pinner, tmp_path: Path) -> None:
+    """Five starts find it also on a machine that has other work."""
+    ids = two_records(pinner, tmp_path / "deployments", starts=5)
+    compared = pinner.json("compare", *ids)
+    assert (compared.code, compared.data["verdict"]) == (1, "worse"), compared.out
+    throughput = next(one for one in compared.data["metrics"] if one["metric"] == "output_throughput")
+    assert throughput["high"] < 0
+    headline = compared.data["diff"]["headline"]
+    assert headline.startswith("verify step ")
+    assert "; source moved f573e84a28 → e0fcb3edd1; suspects " in headline
+    assert pinner.json("reproduce", ids[0], "--tolerance", "0.5").data["verdict"] == "reproduced"

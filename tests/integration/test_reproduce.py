@@ -6,71 +6,24 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pinner.host.home import Home
 from pinner.measure.carry import read_file
 from pinner.measure.find_records import find_record
-from pinner.measure.records import Stored, store
-from pinner.model.record import Record
+from pinner.measure.records import Stored
 from tests import tiny
 from tests.integration.benches import deployment, locked, nothing_runs
 from tests.integration.command import Pinner
-from tests.integration.hub import FakeHub
-from tests.integration.test_cases_hub import MODEL, Site
-from tests.integration.test_cases_weights import safetensors
-from tests.records import changed
-
-# Slow steps: beside them the load of the machine is nothing.
-ENV = 'STUB = "accept=3;step=0.05"'
-BENCH = """
-[bench.decode]
-requests = 4
-input-tokens = 16
-output-tokens = 12
-concurrency = [4]
-warmup = 1
-repeats = 1
-starts = 3
-timeout-s = 20
-client-lag-ms = 10000
-"""
-# What a busy machine may do to a run of a second.
-TOLERANCE = ("--tolerance", "0.9")
-
-
-@pytest.fixture
-def measured(pinner: Pinner, tmp_path: Path, state: Home) -> tuple[Path, Stored]:
-    """A deployment and its record."""
-    manifest = locked(pinner, deployment(tmp_path / "d", BENCH, env=ENV))
-    said = pinner.json("bench", manifest)
-    assert said.code == 0, said.err
-    return manifest, find_record(said.data["record"]["id"], state)
-
-
-def altered(stored: Stored, home: Home, **fields: Any) -> Stored:
-    """The same record with other contents, as another one."""
-    record: Record = changed(stored.record, **fields)
-    files = {name: read_file(stored, name) for name in record.files}
-    return store(record, files, home)
-
-
-def boasting(stored: Stored, home: Home, throughput: float) -> Stored:
-    """A record that claims a throughput without any noise."""
-    measurements = tuple(
-        changed(one, metrics={**one.metrics, "output_throughput": throughput})
-        for one in stored.record.measurements
-    )
-    return altered(stored, home, measurements=measurements)
+from tests.integration.repeating import BENCH, ENV, TOLERANCE, boasting
 
 
 @pytest.mark.timeout(240)
 def test_the_same_machine_reproduces_its_record(
-    pinner: Pinner, measured: tuple[Path, Stored], state: Home
+    pinner: Pinner, repeatable: tuple[Path, Stored], state: Home
 ) -> None:
-    _, original = measured
+    _, original = repeatable
     said = pinner.json("reproduce", original.short, *TOLERANCE)
     assert (said.code, said.data["verdict"], said.json["status"]) == (0, "reproduced", "reproduced"), said.out
     made = find_record(said.data["record"]["id"], state)
@@ -89,9 +42,9 @@ def test_the_same_machine_reproduces_its_record(
 
 @pytest.mark.timeout(240)
 def test_a_result_that_was_never_true_is_not_reproduced(
-    pinner: Pinner, measured: tuple[Path, Stored], state: Home
+    pinner: Pinner, repeatable: tuple[Path, Stored], state: Home
 ) -> None:
-    boast = boasting(measured[1], state, 1e5)
+    boast = boasting(repeatable[1], state, 1e5)
     said = pinner.json("reproduce", boast.short)
     assert (said.code, said.data["verdict"], said.data["comparison"]) == (1, "not-reproduced", "worse"), (
         said.out + said.err
@@ -102,9 +55,9 @@ def test_a_result_that_was_never_true_is_not_reproduced(
 
 @pytest.mark.timeout(240)
 def test_a_record_carried_into_a_clean_home_is_reproduced_there(
-    pinner: Pinner, measured: tuple[Path, Stored], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pinner: Pinner, repeatable: tuple[Path, Stored], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest, original = measured
+    manifest, original = repeatable
     assert pinner("records", "export", original.short, tmp_path / "one.tar").code == 0
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -134,83 +87,14 @@ def test_a_record_carried_into_a_clean_home_is_reproduced_there(
 
 @pytest.mark.timeout(240)
 def test_what_was_changed_since_is_drift_and_nothing_is_measured(
-    pinner: Pinner, measured: tuple[Path, Stored]
+    pinner: Pinner, repeatable: tuple[Path, Stored]
 ) -> None:
-    manifest, original = measured
+    manifest, original = repeatable
     tiny.safetensors(manifest.parent / "model" / "model.safetensors", values=5)
     said = pinner.json("reproduce", original.short)
     assert (said.code, said.data["verdict"]) == (1, "drift")
     assert said.data["record"] is None
     assert [one["key"] for one in said.data["drift"]] == ["model.safetensors"]
-
-
-@pytest.mark.timeout(240)
-def test_h08_a_repository_that_is_gone_is_taken_from_the_mirror_or_named(
-    pinner: Pinner, measured: tuple[Path, Stored], state: Home
-) -> None:
-    manifest, original = measured
-    shutil.rmtree(manifest.parent / "engine")
-    said = pinner.json("reproduce", original.short, *TOLERANCE)
-    assert (said.code, said.data["verdict"]) == (0, "reproduced"), said.err
-    assert any("pinner's mirror of it has the commit" in note for note in said.data["notes"])
-    shutil.rmtree(state.mirrors)
-    said = pinner("reproduce", original.short)
-    assert said.code == 3
-    assert "engine.source.git" in said.err and "is not on this machine" in said.err
-
-
-@pytest.mark.timeout(240)
-def test_h08_a_revision_that_the_hub_no_longer_has_is_never_replaced(
-    pinner: Pinner, tmp_path: Path, hub: FakeHub, state: Home
-) -> None:
-    site = Site(tmp_path, hub, pinner)
-    first = hub.push("org/m", MODEL)
-    site.manifest.write_text(f"{site.manifest.read_text()}{BENCH}".replace("[env]", f"[env]\n{ENV}"))
-    assert pinner("lock", site.manifest).code == 0
-    said = pinner.json("bench", site.manifest)
-    assert said.code == 0, said.err
-    record = said.data["record"]["id"]
-    hub.push("org/m", {**MODEL, "model.safetensors": safetensors(value=3.0)})
-    hub.gone.add(first)
-    shutil.rmtree(state.models)
-    here = pinner.json("reproduce", record, *TOLERANCE)
-    assert (here.code, here.data["verdict"]) == (0, "reproduced"), here.err
-    shutil.rmtree(state.models)
-    shutil.rmtree(site.cache)
-    said = pinner("reproduce", record)
-    assert said.code == 3
-    assert f"revision {first} no longer offered by org/m" in said.err
-
-
-def test_h20_what_proves_nothing_is_not_repeated(
-    pinner: Pinner, measured: tuple[Path, Stored], state: Home, tmp_path: Path
-) -> None:
-    limited = altered(measured[1], state, invalid=("client limit: too many open files",))
-    said = pinner("reproduce", limited.short)
-    assert said.code == 2
-    assert "is invalid and proves nothing: client limit" in said.err
-    foreign = store(changed(measured[1].record, origin="foreign", source="old.log", files={}), {}, state)
-    said = pinner("reproduce", foreign.short)
-    assert said.code == 2
-    assert "it is foreign (old.log) and has no pins" in said.err
-    assert pinner("reproduce", measured[1].short, "--starts-max", "1").code == 2
-
-
-@pytest.mark.timeout(240)
-def test_h19_another_machine_is_said_before_anything_is_measured(
-    pinner: Pinner, measured: tuple[Path, Stored], state: Home
-) -> None:
-    machine = {**measured[1].record.machine, "host": {**measured[1].record.machine["host"], "cpu-model": "Z80"}}
-    other = altered(measured[1], state, machine=machine)
-    said = pinner.json("reproduce", other.short)
-    assert (said.code, said.data["verdict"], said.data["record"]) == (2, "not-comparable", None)
-    assert [one["key"] for one in said.data["other_machine"]] == ["cpu-model"]
-    assert said.data["not_comparable"][0]["key"] == "host.cpu-model"
-    accepted = ("--accept", "host.cpu-model", "--reason", "to see", "--starts-max", "2")
-    said = pinner.json("reproduce", other.short, *TOLERANCE, *accepted)
-    assert said.code in (0, 3), said.out
-    assert said.data["record"] is not None
-    assert said.data["accepted"] == [{"key": "host.cpu-model", "reason": "to see"}]
 
 
 @pytest.mark.timeout(240)

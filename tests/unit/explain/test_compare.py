@@ -55,44 +55,6 @@ def test_open_loops_count_their_latencies_and_less_is_better() -> None:
     assert shown == ["output_throughput"]
 
 
-def test_h12_accept_length_of_one_fails_though_throughput_passes() -> None:
-    good = record(measured({"output_throughput": [94.0, 95.0, 93.0], "accept_length": [3.1, 3.1, 3.1]}))
-    bad = record(measured({"output_throughput": [94.2, 94.8, 93.3], "accept_length": [1.0, 1.0, 1.0]}))
-    found = compare(good, bad)
-    assert words(found)["output_throughput at concurrency=8"] is not Word.WORSE
-    assert words(found)["accept_length at concurrency=8"] is Word.WORSE
-    assert found.verdict is Word.WORSE
-
-
-def test_h12_a_single_start_is_enough_to_see_that_no_draft_is_accepted() -> None:
-    good = record(measured({"output_throughput": [94.0], "accept_length": [3.1]}))
-    bad = record(measured({"output_throughput": [94.0], "accept_length": [1.01]}))
-    found = compare(good, bad)
-    assert found.verdict is Word.WORSE
-    assert "never accepted" in found.deciding[0].reason
-    assert compare(good, good).verdict is Word.INCONCLUSIVE
-
-
-@pytest.mark.parametrize("missing_in", ["A", "B"])
-def test_h12_a_missing_accept_length_is_unknown_and_not_equal(missing_in: str) -> None:
-    whole = record(measured({"output_throughput": [94.0, 95.0, 93.0], "accept_length": [3.1, 3.1, 3.1]}))
-    sides = (A, whole) if missing_in == "A" else (whole, A)
-    found = compare(*sides)
-    assert found.verdict is Word.UNKNOWN
-    assert found.deciding[0].reason == f"{missing_in} does not tell it"
-
-
-def test_h12_missing_in_some_measurements_is_unknown_too() -> None:
-    parts = (
-        *measured({"output_throughput": [94.0, 95.0]}, repeats=1),
-        *measured({"output_throughput": [93.0, 94.0], "accept_length": [3.1, 3.1]}, repeats=1),
-    )
-    whole = record(measured({"output_throughput": [94.0, 95.0], "accept_length": [3.1, 3.1]}))
-    found = compare(whole, record(parts))
-    assert found.verdict is Word.UNKNOWN
-    assert found.deciding[0].reason == "B does not tell it in 2 of 4 measurements"
-
-
 def test_without_speculation_by_wish_there_is_no_accept_length_to_miss() -> None:
     whole = record(measured({"output_throughput": [94.0, 95.0, 93.0], "accept_length": [3.1, 3.1, 3.1]}))
     plain = throughput(50.0, 50.2, 49.9, workload=msgspec.structs.replace(WORKLOAD, speculation=False))
