@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -301,32 +303,11 @@ def records_verify(
 cli_explain.declare()
 
 
-def _records() -> Any:
-    from pinner.verbs import records as bodies
-
-    return bodies
-
-
-def _pins() -> Any:
-    """The bodies are imported when they are called, so that `--help` stays instant."""
-    from pinner.verbs import pins
-
-    return pins
+def _bodies(name: str) -> Any:
+    """A module of commands' bodies, imported when one is called, so that `--help` stays instant."""
+    return import_module(f"pinner.verbs.{name}")
 
 
-def _measuring() -> Any:
-    from pinner.verbs import measuring
-
-    return measuring
-
-
-def _adopting() -> Any:
-    from pinner.verbs import adopting
-
-    return adopting
-
-
-def _serving() -> Any:
-    from pinner.verbs import serving
-
-    return serving
+_pins, _serving, _measuring, _adopting, _records = (
+    partial(_bodies, name) for name in ("pins", "serving", "measuring", "adopting", "records")
+)

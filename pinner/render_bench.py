@@ -17,6 +17,8 @@ from pinner.model.record import Load, Record, Verdict
 from pinner.render import drift_data, drift_text
 from pinner.terminal import Output, plain
 
+# Of the reasons why something does not count, which tend to be the same.
+MOST_SHOWN = 8
 _HEADINGS = ("LOAD", "OUTPUT tok/s", "TTFT ms", "TPOT ms", "ACCEPT", "VERIFY ms", "SPEEDUP")
 
 _COLUMNS = (
@@ -49,8 +51,11 @@ def bench_text(output: Output, outcome: BenchOutcome) -> None:
         output.line(output.bold(line) if number == 0 else line)
     for note in record.notes:
         output.note(note)
-    for reason in reasons(record):
+    found = reasons(record)
+    for reason in found[:MOST_SHOWN]:
         output.line(f"{output.red('does not count')}  {plain(reason)}")
+    if len(found) > MOST_SHOWN:
+        output.line(f"  … and {len(found) - MOST_SHOWN} more; `--output json` lists all")
     for verdict in record.verdicts:
         output.line(_verdict_line(output, verdict))
     if outcome.baseline is not None:
