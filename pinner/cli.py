@@ -6,28 +6,27 @@ Typer declarations only; the bodies of the commands are in pinner/verbs/.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from pinner import __version__
-from pinner.errors import ExitCode
-
-app = typer.Typer(
-    name="pinner",
-    help="Pin a language model deployment, refuse to run it on drift, and say what drifted, when and by whom.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+from pinner import __version__, cli_explain
+from pinner.cli_base import (
+    AcceptOption,
+    Format,
+    ManifestArgument,
+    OutputOption,
+    ReasonOption,
+    RecordArgument,
+    app,
+    reached,
 )
-
+from pinner.cli_base import verb as _verb
+from pinner.errors import ExitCode
 
 records_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(records_app, name="records")
@@ -41,52 +40,23 @@ class Kind(StrEnum):
     BENCH = "bench-serving"
 
 
-class Format(StrEnum):
-    """How results are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-ManifestArgument = Annotated[
-    str, typer.Argument(metavar="MANIFEST", help="NAME.toml; a bare name is also looked for in deployments/")
-]
-RecordArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECORD", help="the start of an id, a directory, an exported file, or a manifest's newest"
-    ),
-]
-OutputOption = Annotated[
-    Format, typer.Option("--output", help="text, or json: one envelope on stdout", show_default=True)
-]
-AcceptOption = Annotated[
-    list[str], typer.Option("--accept", metavar="KEY", help="let this difference pass (needs a --reason each)")
-]
-ReasonOption = Annotated[list[str], typer.Option("--reason", metavar="TEXT", help="why the --accept is right")]
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code; the only way in, also for tests."""
     argv = sys.argv[1:] if argv is None else argv
-    _reached.clear()
+    reached.clear()
     try:
         app(args=_with_upgrade_value(argv), prog_name="pinner")
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else ExitCode.OK if stop.code is None else ExitCode.INVALID
-        if code == ExitCode.INVALID and not _reached:
+        if code == ExitCode.INVALID and not reached:
             from pinner.command import reject
 
             reject(argv)
         # Where no verb was reached 1 is Click's word for Ctrl-C, and must not read as drift.
-        return ExitCode.INTERRUPTED if code == ExitCode.DIFFERENT and not _reached else int(code)
+        return ExitCode.INTERRUPTED if code == ExitCode.DIFFERENT and not reached else int(code)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK
-
-
-# The verbs of this command line that were reached: none where Typer rejects it.
-_reached: list[str] = []
 
 
 def _with_upgrade_value(argv: list[str]) -> list[str]:
@@ -97,13 +67,6 @@ def _with_upgrade_value(argv: list[str]) -> list[str]:
     following = argv[at + 1] if at + 1 < len(argv) else "-"
     alone = following.startswith("-") or following.endswith((".toml", ".lock"))
     return [*argv[: at + 1], "*", *argv[at + 1 :]] if alone else argv
-
-
-def _verb(command: str, form: Format, call: Callable[[Any], ExitCode]) -> NoReturn:
-    from pinner.command import run_verb
-
-    _reached.append(command)
-    raise typer.Exit(int(run_verb(command, form is Format.JSON, call)))
 
 
 def _version(value: bool) -> None:
@@ -335,6 +298,9 @@ def records_verify(
 ) -> None:
     """Read every byte of a record again, and tell who signed it. 2 if anything is not as it was written."""
     _verb("records verify", output, lambda out: _records().verify(out, record, allowed_signers))
+
+
+cli_explain.declare()
 
 
 def _bodies(name: str) -> Any:

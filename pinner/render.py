@@ -25,16 +25,17 @@ MOST_SHOWN = 40
 def drift_data(drift: Drift) -> dict[str, Any]:
     """A drift for JSON: absent is null, unknown an object with its reason."""
     return {
-        "drift": [_difference_data(item) for item in drift.differences],
-        "unknown": [_difference_data(item) for item in drift.unknown],
-        "accepted": [_difference_data(item) for item in drift.accepted],
+        "drift": [difference_data(item) for item in drift.differences],
+        "unknown": [difference_data(item) for item in drift.unknown],
+        "accepted": [difference_data(item) for item in drift.accepted],
         "notes": list(drift.notes),
         "hints": list(drift.hints),
         "how": dict(drift.how),
     }
 
 
-def _difference_data(item: Difference) -> dict[str, Any]:
+def difference_data(item: Difference) -> dict[str, Any]:
+    """One difference for JSON."""
     return {
         "aspect": item.aspect,
         "key": item.key,
@@ -93,7 +94,7 @@ def _groups(output: Output, items: tuple[Difference, ...]) -> None:
         group = [item for item in items if item.aspect == aspect]
         output.line(f"\n{output.bold(aspect)}")
         for item in group[:MOST_SHOWN]:
-            output.line(f"  {plain(item.key)}: pinned {_shown(item.pinned)}, observed {_shown(item.observed)}")
+            output.line(f"  {plain(item.key)}: pinned {shown(item.pinned)}, observed {shown(item.observed)}")
             if item.note:
                 output.line(f"    {plain(item.note)}")
             for evidence in map(plain, item.evidence[:MOST_SHOWN]):
@@ -105,7 +106,8 @@ def _groups(output: Output, items: tuple[Difference, ...]) -> None:
     output.line()
 
 
-def _shown(fact: Any) -> str:
+def shown(fact: Any) -> str:
+    """A fact in a line of text."""
     text = str(fact)
     if text.startswith("sha256:"):
         return text[:19] + "…"

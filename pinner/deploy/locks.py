@@ -53,14 +53,18 @@ def read_lock(deployment: Deployment) -> Lock | None:
     if not path.exists():
         return None
     try:
-        data = read_toml(path, LockError)
-        refuse_version(path, data, lock_format.FORMAT, LockError)
-        lock = convert(path, data, Lock, LockError)
-        _refuse_escapes(path, lock)
-        _refuse_newer(path, lock)
+        return lock_of(path, read_toml(path, LockError))
     except LockError as error:
         is_newer = "newer" in error.message
         raise error if is_newer else LockError(error.message, hint=relock_hint(deployment)) from None
+
+
+def lock_of(path: Path, data: dict[str, Any]) -> Lock:
+    """A lock from its data; `path` is what an error names. Raises LockError if it is damaged or newer."""
+    refuse_version(path, data, lock_format.FORMAT, LockError)
+    lock = convert(path, data, Lock, LockError)
+    _refuse_escapes(path, lock)
+    _refuse_newer(path, lock)
     return lock
 
 

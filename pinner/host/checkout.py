@@ -162,6 +162,32 @@ def story(state: CheckoutState, pinned: str) -> Story:
     return Story(pinned=pinned, head=state.head, moves=moves, came=came, went=went, notes=tuple(notes))
 
 
+def story_between(state: CheckoutState, old: str, new: str) -> Story:
+    """The same between two commits that the checkout holds, wherever HEAD is now.
+
+    The moves are those that led to `new` when HEAD was last there; none where the reflog knows of none.
+    """
+    try:
+        entries = git.reflog(state.git_dir / "logs" / "HEAD")
+    except OSError:
+        entries = ()
+    return Story(
+        pinned=old,
+        head=new,
+        moves=_moves_between(entries, old, new),
+        came=history.log(state.git, old, new),
+        went=history.log(state.git, new, old),
+    )
+
+
+def _moves_between(entries: Sequence[Move], old: str, new: str) -> tuple[Move, ...]:
+    end = max((at for at, entry in enumerate(entries) if entry.new == new and entry.old != new), default=None)
+    if end is None:
+        return ()
+    start = max((at for at, entry in enumerate(entries[: end + 1]) if entry.old == old), default=end)
+    return tuple(entries[start : end + 1])
+
+
 def _moves_since(state: CheckoutState, pinned: str) -> tuple[tuple[Move, ...], list[str]]:
     """The reflog's entries since HEAD was last at `pinned`, oldest first, and what it does not know."""
     try:

@@ -44,6 +44,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "records"
 
     @property
+    def reproductions(self) -> Path:
+        """Deployments that were written anew from a record, to be measured again."""
+        return self.root / "reproductions"
+
+    @property
     def digests(self) -> Path:
         """The memory of file digests, an SQLite database that may be deleted at any time."""
         return self.root / "digests.sqlite"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -32,18 +32,24 @@ from pinner.measure.workload import Workload, ordinary_tokens
 from pinner.model.bench import Bench
 from pinner.model.facts import Drift, Override
 from pinner.model.lock import Lock
-from pinner.model.record import DEPLOYMENT, FORMAT, READS_FORMAT, Record, name_problem
+from pinner.model.record import DEPLOYMENT, FORMAT, READS_FORMAT, Measurement, Record, name_problem
 from pinner.probes.machine_now import machine_now
 from pinner.probes.target import weights_directory
 from pinner.render import drift_data
 
 
 class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How `bench` was asked. `reproduces` is the record that this one repeats."""
+    """How `bench` was asked.
+
+    `reproduces` is the record that this one repeats: then no baseline is measured, `starts` is the most starts,
+    and none is made any more as soon as `is_enough` says so of what was measured.
+    """
 
     attach: bool = False
     overrides: tuple[Override, ...] = ()
     reproduces: str | None = None
+    starts: int | None = None
+    is_enough: Callable[[Sequence[Measurement]], bool] = lambda _measured: False
     say: Say = lambda _line: None
 
 
@@ -79,7 +85,7 @@ def bench(deployment: Deployment, name: str | None, home: Home, options: BenchOp
             f"{run.run} is up, and a benchmark starts servers of its own",
             hint=f"`pinner down {run.run}` first, or measure that one with --attach",
         )
-    elif baseline is not None:
+    elif baseline is not None and options.reproduces is None:
         plans.append(_plan(deployment, lock, baseline, home, options))
     for plan in plans:
         raise_file_limit(_most_streams(plan.workload.bench) + SPARE_FILES)
@@ -92,6 +98,8 @@ def bench(deployment: Deployment, name: str | None, home: Home, options: BenchOp
             if session is not None and session.refused and is_first:
                 return BenchOutcome(stored=None, drift=session.before)
             plan.sessions += [session] if session is not None else []
+            if options.is_enough([one for session in own.sessions for one in session.measurements]):
+                break
         return _recorded(plans, options, (began, machine))
 
 
@@ -126,6 +134,8 @@ def lock_for(bench: Bench, lock: Lock) -> Lock:
 
 def _plan(deployment: Deployment, lock: Lock, name: str, home: Home, options: BenchOptions) -> _Plan:
     wanted = deployment.manifest.bench[name]
+    if options.starts is not None:
+        wanted = msgspec.structs.replace(wanted, starts=options.starts)
     rows = dataset.rows_of(name, wanted, lock.bench, deployment.directory)
     made_up = not rows and wanted.driver == "pinner"
     model = weights_directory(deployment.directory, home, lock.model)

@@ -62,12 +62,14 @@ def all_records(home: Home, wanted: Wanted | None = None) -> tuple[list[Stored],
             continue
         if wanted is None or wanted.holds(stored):
             found.append(stored)
-    return sorted(found, key=lambda stored: (-stored.record.began, stored.id)), damaged
+    # A bench and its baseline began together; the bench itself is written last, and is what a manifest means.
+    return sorted(found, key=lambda one: (-one.record.began, -one.record.ended, one.id)), damaged
 
 
-def find_record(text: str, home: Home) -> Stored:
+def find_record(text: str, home: Home, wanted: Wanted | None = None) -> Stored:
     """The record that a command line names: the beginning of an id, a directory's name, a path to a record or to
-    an exported file, or a manifest, which means its newest record, with pins if it has one.
+    an exported file, or a manifest, which means its newest record, with pins if it has one. `wanted` narrows what
+    an id or a manifest can mean.
 
     UsageError if there is none or more than one; RecordError if it is damaged. Files beside record.json are not
     verified (see `records.damage`).
@@ -83,7 +85,7 @@ def find_record(text: str, home: Home) -> Stored:
         return read_exported(path.absolute())
     if (home.records / text).is_dir() and path.name == text and not text.startswith("."):
         return load(home.records / text)
-    return _among(text, *all_records(home))
+    return _among(text, *all_records(home, wanted))
 
 
 def _among(text: str, records: list[Stored], damaged: list[Damaged]) -> Stored:

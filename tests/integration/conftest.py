@@ -28,6 +28,7 @@ from tests.integration.environments import (  # noqa: F401  # fixtures
     venv,
 )
 from tests.integration.hub import FakeHub, served
+from tests.integration.repeating import repeatable  # noqa: F401  # fixtures
 from tests.nvml.stub import nvml, nvml_libraries  # noqa: F401  # fixtures
 
 

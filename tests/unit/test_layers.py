@@ -13,13 +13,14 @@ ROOT = Path(pinner.__file__).parent
 # From the top down; modules of one layer may import each other, nothing imports upwards.
 LAYERS = [
     ("pinner.__main__",),
-    ("pinner.cli",),
+    ("pinner.cli", "pinner.cli_explain", "pinner.cli_base"),
     ("pinner.verbs",),
     ("pinner.command",),
     (
         "pinner.render",
         "pinner.render_bench",
         "pinner.render_records",
+        "pinner.render_explain",
         "pinner.bug",
         "pinner.deploy",
         "pinner.measure",

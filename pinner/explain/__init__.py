@@ -1,0 +1,1 @@
+"""Why two things differ, and whether it matters: diff, compare, reproduce."""
