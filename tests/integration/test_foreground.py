@@ -20,15 +20,16 @@ from tests.integration.command import Pinner
 
 
 @contextmanager
-def foreground(manifest: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+def foreground(manifest: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """`pinner up --foreground`, once the server serves."""
     command = [sys.executable, "-m", "pinner", "up", str(manifest), "--foreground", *more]
+    # Without a buffer, which would swallow what comes with that line.
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+        command, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
     ) as one:
         assert one.stdout is not None
-        for line in one.stdout:
-            if "http://" in line:
+        for line in iter(one.stdout.readline, b""):
+            if b"http://" in line:
                 break
         try:
             yield one
@@ -36,9 +37,9 @@ def foreground(manifest: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
             one.kill()
 
 
-def finish(one: subprocess.Popen[str]) -> tuple[int, str, str]:
+def finish(one: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     out, err = one.communicate(timeout=60)
-    return one.returncode, out, err
+    return one.returncode, out.decode(), err.decode()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
