@@ -18,7 +18,14 @@ from tests.conftest import CALLER
 from tests.integration.command import Said
 
 ROOT = Path(__file__).parent.parent.parent
-_COPIED = ("quickstart/model", "quickstart/draft", "sglang-cpu", "sglang-cpu.toml", "sglang-cpu.lock")
+_COPIED = (
+    "quickstart/model",
+    "quickstart/draft",
+    "quickstart/prompts.jsonl",
+    "sglang-cpu",
+    "sglang-cpu.toml",
+    "sglang-cpu.lock",
+)
 
 
 class Box:
