@@ -7,7 +7,7 @@ manifest and lock stay the very bytes of the record. Must not build, measure, or
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -63,7 +63,7 @@ def rebuild(
         )
         raise RecordError(f"record {stored.short} cannot be rebuilt: {what}")
     lock = _lock_in_memory(stored)
-    paths = tuple(local_paths(lock))
+    paths = tuple(local_paths(lock, record.files))
     found, notes = _where(paths, stored, home, lock, places or {})
     root = _new_directory(stored, home, directory)
     try:
@@ -79,8 +79,12 @@ def rebuild(
         raise
 
 
-def local_paths(lock: Lock) -> Iterator[LocalPath]:
-    """What a lock expects on the machine besides the files of a record."""
+def local_paths(lock: Lock, held: Iterable[str] = ()) -> Iterator[LocalPath]:
+    """What a lock expects on the machine besides the files that a record holds."""
+    held = tuple(held)
+    for index, project in enumerate(lock.python.projects):
+        if not any(name.startswith(f"{DEPLOYMENT}/{project.path}/") for name in held):
+            yield LocalPath(f"python.projects[{index}]", project.path)
     if lock.model.path is not None:
         yield LocalPath("model.path", lock.model.path)
     if lock.draft is not None and lock.draft.path is not None:

@@ -24,6 +24,12 @@ def project_digest(root: Path) -> str:
     return tree_digest({path: _entry(root / path) for path in _files(root)})
 
 
+def project_sources(root: Path) -> dict[str, Path] | None:
+    """Every source file by its path below `root`; None where their bytes alone are not all, as for programs."""
+    found = {path: root / path for path in _files(root)}
+    return None if any(path.stat().st_mode & stat.S_IXUSR for path in found.values()) else found
+
+
 def copy_project(root: Path, destination: Path) -> str:
     """Copy the source files, and nothing else, to a new directory; returns the digest of the copy."""
     destination.mkdir(parents=True)

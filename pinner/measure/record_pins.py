@@ -13,10 +13,11 @@ from typing import Any
 from pinner.deploy.load import Deployment
 from pinner.errors import RecordError
 from pinner.host.files import read_bytes
+from pinner.host.project import project_sources
 from pinner.measure.carry import read_file
 from pinner.measure.records import Stored
 from pinner.model.facts import Unknown
-from pinner.model.lock import Lock
+from pinner.model.lock import Lock, ProjectPin
 from pinner.model.record import DEPLOYMENT, name_problem
 
 # What stands in a lock and pins nothing: a new bench in the manifest changes its digest.
@@ -25,7 +26,7 @@ _IN_DETAIL = frozenset({"engine", "python"})
 
 
 def deployment_files(deployment: Deployment, lock: Lock) -> dict[str, bytes]:
-    """Manifest, lock, pylock and patches as they are now, by the names that they have in a record.
+    """Manifest, lock, pylock, patches and projects as they are now, by the names that they have in a record.
 
     A patch that lies outside the manifest's directory is named by its digest.
     """
@@ -36,7 +37,20 @@ def deployment_files(deployment: Deployment, lock: Lock) -> dict[str, bytes]:
     for pin in lock.engine.patches:
         content = read_bytes(deployment.directory / pin.file, what="the patch")
         files[patch_file(pin.file, pin.sha256)] = content
+    for project in lock.python.projects:
+        files |= _project_files(deployment.directory, project)
     return files
+
+
+def _project_files(directory: Path, project: ProjectPin) -> dict[str, bytes]:
+    """The source of a project beside the manifest; of one that lies elsewhere the record has only the digest."""
+    if name_problem(f"{DEPLOYMENT}/{project.path}") is not None:
+        return {}
+    sources = project_sources(directory / project.path) or {}
+    return {
+        f"{DEPLOYMENT}/{project.path}/{name}": read_bytes(path, what="the project's file")
+        for name, path in sources.items()
+    }
 
 
 def patch_file(written: str, digest: str) -> str:
